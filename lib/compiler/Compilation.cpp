@@ -263,12 +263,16 @@ Status Compilation::setOptions() {
     LATHE_RETURN_IF_ERROR(checkBatchInvariant(options));
   if (!options.kvCodes.empty() && !options.paged)
     return usageError("is of the engines that --paged makes", "--kv");
+  if (!options.kvWindow.empty() && !options.paged)
+    return usageError("is of the engines that --paged makes", "--kv-window");
   if (options.paged) {
     std::vector<std::string> how{std::to_string(kPageTokens)};
     if (options.batchInvariant)
       how.push_back("batch-invariant");
     if (!options.kvCodes.empty())
       how.push_back("kv=" + options.kvCodes);
+    if (!options.kvWindow.empty())
+      how.push_back("kv-window=" + options.kvWindow);
     LATHE_RETURN_IF_ERROR(set(kPagedOption, "--paged", how));
   }
   if (!options.winogradTolerance.empty())

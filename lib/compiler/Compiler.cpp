@@ -192,6 +192,14 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
     if (value != "int8" && value != "int4")
       return usageError("keys and values are kept as int8 or int4, not as '" + value + "'", "--kv");
     options.kvCodes = value;
+  } else if (name == "kv-window") {
+    auto [window, sinks] = llvm::StringRef(value).split(':');
+    uint32_t last = 0, first = 0;
+    if (window.getAsInteger(10, last) || last < 1 || last > 1u << 30 ||
+        (!sinks.empty() && (sinks.getAsInteger(10, first) || first > 1u << 30)) || value.back() == ':')
+      return usageError("wants how many of the last tokens are seen, and maybe of the first, as 4096:4, not '" + value + "'",
+                        "--kv-window");
+    options.kvWindow = std::to_string(last) + ":" + std::to_string(first);
   } else if (name == "batch-invariant") {
     if (value != "" && value != "1")
       return usageError("takes no value, not '" + value + "'", "--batch-invariant");

@@ -288,8 +288,8 @@ std::string optionsJson(ModuleOp module) {
 /// What page-states wrote down of a decoder.
 Result<engine::LlmInfo> llmInfo(DictionaryAttr facts) {
   engine::LlmInfo info;
-  auto number = [&](StringRef name) {
-    auto value = facts.getAs<IntegerAttr>(name);
+  auto number = [](DictionaryAttr of, StringRef name) {
+    auto value = of.getAs<IntegerAttr>(name);
     return value ? value.getInt() : 0;
   };
   auto texts = [&](StringRef name, std::vector<std::string> &into) {
@@ -300,22 +300,26 @@ Result<engine::LlmInfo> llmInfo(DictionaryAttr facts) {
   auto dtype = facts.getAs<StringAttr>("dtype");
   std::optional<DType> type = dtype ? parseDType(std::string_view(dtype.getValue())) : std::nullopt;
   engine::KvGroup group;
-  group.layers = uint32_t(number("layers"));
   group.layout.dtype = type.value_or(DType::F32);
-  group.layout.blockTokens = uint32_t(number("page_tokens"));
-  group.layout.heads = uint32_t(number("heads"));
-  group.layout.headSizeK = group.layout.headSizeV = uint32_t(number("head_size"));
-  if (group.window = uint32_t(number("window")); group.window)
-    group.kind = engine::KvGroupKind::Window;
+  group.layout.blockTokens = uint32_t(number(facts, "page_tokens"));
+  group.layout.heads = uint32_t(number(facts, "heads"));
+  group.layout.headSizeK = group.layout.headSizeV = uint32_t(number(facts, "head_size"));
   if (facts.contains("scales")) { // lathe.kv_append's
     group.layout.scales = engine::KvScales::HeadToken;
     group.layout.scaleDType = DType::F32;
   }
   group.layout.order = engine::KvOrder::TokenHeadDim;
   group.layout.alignment = engine::kPoolAlignment;
-  info.groups = {group};
+  if (auto groups = facts.getAs<ArrayAttr>("groups"))
+    for (DictionaryAttr of : groups.getAsRange<DictionaryAttr>()) {
+      group.layers = uint32_t(number(of, "layers"));
+      group.window = uint32_t(number(of, "window"));
+      group.sinks = uint32_t(number(of, "sinks"));
+      group.kind = group.window ? engine::KvGroupKind::Window : engine::KvGroupKind::Full;
+      info.groups.push_back(group);
+    }
   info.entry = "step";
-  info.vocabulary = uint32_t(number("vocabulary"));
+  info.vocabulary = uint32_t(number(facts, "vocabulary"));
   info.batchInvariant = facts.contains("batch_invariant");
   texts("proofs", info.proofs);
   texts("assumptions", info.assumptions);

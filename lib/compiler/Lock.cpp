@@ -106,6 +106,8 @@ Result<std::string> lockKey(const std::string &model, const CompileOptions &opti
     hash.field(options.batchInvariant ? "paged, batch-invariant" : "paged");
   if (!options.kvCodes.empty())
     hash.field("kv " + options.kvCodes);
+  if (!options.kvWindow.empty())
+    hash.field("kv-window " + options.kvWindow);
   return hash.hex();
 }
 

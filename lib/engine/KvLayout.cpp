@@ -88,8 +88,8 @@ Result<KvOffsets> kvOffsets(const KvLayout &l, uint32_t shards) {
 }
 
 Status validate(std::span<const KvGroup> groups) {
-  if (groups.empty() || groups.size() > 8)
-    return usageError("a KV cache has 1 to 8 groups of layers, not " +
+  if (groups.empty() || groups.size() > kMostKvGroups)
+    return usageError("a KV cache has 1 to " + std::to_string(kMostKvGroups) + " groups of layers, not " +
                       std::to_string(groups.size()));
   bool stores = false;
   for (size_t i = 0; i < groups.size(); ++i) {

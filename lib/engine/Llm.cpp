@@ -17,7 +17,7 @@ std::string packLlm(const LlmInfo &info) {
   for (const KvGroup &g : info.groups)
     groups.push_back(fb::CreateKvGroup(b, uint8_t(g.kind), g.layers, uint8_t(g.layout.dtype), g.layout.blockTokens,
                                        g.layout.heads, g.layout.headSizeK, g.layout.headSizeV,
-                                       uint8_t(g.layout.order), uint8_t(g.layout.scales), g.window));
+                                       uint8_t(g.layout.order), uint8_t(g.layout.scales), g.window, g.sinks));
   auto entry = b.CreateString(info.entry);
   auto all = b.CreateVector(groups);
   auto proofs = texts(info.proofs), assumptions = texts(info.assumptions);
@@ -43,12 +43,13 @@ Result<LlmInfo> parseLlm(std::string_view bytes, const std::string &where) {
     if (!number(g->kind(), KvGroupKind::Shared) || !number(g->dtype(), DType::C128) ||
         !number(g->order(), KvOrder::TokenHeadDim) ||
         (g->scales() != uint8_t(KvScales::None) && g->scales() != uint8_t(KvScales::HeadToken)) ||
-        (g->window() != 0) != (g->kind() == uint8_t(KvGroupKind::Window)))
-      return invalidError("a group of the llm section has an unknown kind, type, order, form of scales or window", where);
+        (g->window() != 0) != (g->kind() == uint8_t(KvGroupKind::Window)) || (g->sinks() && !g->window()))
+      return invalidError("a group of the llm section has an unknown kind, type, order, form of scales, window or sinks", where);
     KvGroup group;
     group.kind = static_cast<KvGroupKind>(g->kind());
     group.layers = g->layers();
     group.window = g->window();
+    group.sinks = g->sinks();
     group.layout.dtype = static_cast<DType>(g->dtype());
     group.layout.blockTokens = g->block_tokens();
     group.layout.heads = g->heads();

@@ -109,6 +109,8 @@ LogicalResult PagedAttentionOp::inferReturnTypes(MLIRContext *, std::optional<Lo
                                   "requests and positions not an integer for each token");
   if (int64_t(adaptor.getWindowLeft().value_or(0)) < 0)
     return emitOptionalError(loc, "paged_attention_c5: a window is negative");
+  if (std::optional<uint64_t> first = adaptor.getFirstKeys(); first && (int64_t(*first) < 1 || !adaptor.getWindowLeft()))
+    return emitOptionalError(loc, "paged_attention_c5: first keys are none, or without a window");
   for (Value perHead : {adaptor.getSink(), adaptor.getSlopes()})
     if (perHead && (!isa<FloatType>(elementTypeOf(perHead)) ||
                     dimsOf(perHead) != std::vector<DimExpr>{DimExpr(*heads)}))

@@ -104,6 +104,7 @@ void kvAppend(Call &call) {
 void pagedAttention(Call &call) {
   double scale = call.real("scale"), softcap = call.has("softcap") ? call.real("softcap") : 0;
   constexpr int64_t none = -1;
+  const int64_t beside = call.integerOr("first_keys", 0);
   int64_t window = call.integerOr("window_left", none), layer = call.integer("layer");
   const std::vector<int64_t> segments =
       call.has("operandSegmentSizes") ? call.integers("operandSegmentSizes") : std::vector<int64_t>{1, 1, 1, 1, 1, 0, 0, 0};
@@ -142,11 +143,14 @@ void pagedAttention(Call &call) {
         numbers.setReal(d, (coded ? p.code(pool, at, d) : pool.real(at + d)) * scale);
       return true;
     };
-    int64_t first = window == none ? 0 : std::max<int64_t>(0, position - window);
+    std::vector<int64_t> seen;
+    for (int64_t key = 0; key <= position; ++key)
+      if (window == none || key >= position - window || key < beside)
+        seen.push_back(key);
     double sink = sinks ? call.in(5).real(index[1]) : 0;
     double max = sinks ? sink : -std::numeric_limits<double>::infinity(), sum = 0;
     scores.clear();
-    for (int64_t key = first; key <= position; ++key) {
+    for (int64_t key : seen) {
       if (!of(key, 0))
         return;
       double s = 0;
@@ -162,10 +166,10 @@ void pagedAttention(Call &call) {
     if (sinks)
       sum += std::exp(sink - max);
     totals.assign(totals.size(), 0);
-    for (int64_t key = first; key <= position; ++key) {
-      of(key, 1);
+    for (size_t i = 0; i < seen.size(); ++i) {
+      of(seen[i], 1);
       for (int64_t d = 0; d < p.numbers(); ++d)
-        totals[d] += scores[key - first] / sum * numbers.real(d);
+        totals[d] += scores[i] / sum * numbers.real(d);
     }
     for (int64_t d = 0; d < p.numbers(); ++d)
       y.setReal(row * p.numbers() + d, totals[d]);

@@ -222,26 +222,28 @@ struct ExpandAttention : OpRewritePattern<PagedAttentionOp> {
       return p.dequantized(found, scales, elementTypeOf(op.getQ()), codeBitsOf(op.getPool()));
     };
     Value q = p.reshape(op.getQ(), {tokens, heads, shared, depth});
-    Value keys = rows(0), values = rows(1), starts;
+    Value keys = rows(0), values = rows(1), starts, mask;
     Value lengths = p.plus(op.getPositions(), 1);
     if (std::optional<uint64_t> window = op.getWindowLeft())
       starts = p.plus(op.getPositions(), -int64_t(*window)); // below 0: all from the first on
+    if (std::optional<uint64_t> first = op.getFirstKeys()) {
+      Value key = keyNumbers(p, op);
+      Value recent = CompareOp::create(rewriter, p.loc, key, p.reshape(starts, {tokens, DimExpr(1), DimExpr(1), DimExpr(1)}), Predicate::Ge);
+      mask = OrOp::create(rewriter, p.loc, recent, CompareOp::create(rewriter, p.loc, key, p.integer(key, int64_t(*first)), Predicate::Lt));
+      starts = {};
+    }
     Value sink = op.getSink();
     if (sink)
       sink = p.reshape(sink, {DimExpr(1), heads, shared, DimExpr(1)});
     Value bias;
     if (Value slopes = op.getSlopes()) {
-      DimExpr keysOfTable = pages * p.dims[PoolTokens];
-      Type index = elementTypeOf(op.getPositions());
-      Value key = IotaOp::create(rewriter, p.loc, tensorType(index, {DimExpr(1), DimExpr(1), DimExpr(1), keysOfTable}),
-                                 rewriter.getI64IntegerAttr(3));
-      Value behind = SubOp::create(rewriter, p.loc, key,
+      Value behind = SubOp::create(rewriter, p.loc, keyNumbers(p, op),
                                    p.reshape(op.getPositions(), {tokens, DimExpr(1), DimExpr(1), DimExpr(1)}));
       behind = CastOp::create(rewriter, p.loc, withElementType(behind.getType(), elementTypeOf(slopes)), behind, true);
       bias = MulOp::create(rewriter, p.loc, p.reshape(slopes, {DimExpr(1), heads, shared, DimExpr(1)}), behind);
     }
     auto attention = AttentionOp::create(
-        rewriter, p.loc, q.getType(), /*lse=*/Type(), q, keys, values, bias, /*mask=*/Value(), starts,
+        rewriter, p.loc, q.getType(), /*lse=*/Type(), q, keys, values, bias, mask, starts,
         lengths, /*offset=*/Value(), /*query_documents=*/Value(), /*key_documents=*/Value(), sink,
         op.getScaleAttr(), op.getSoftcapAttr(), /*causal=*/UnitAttr(), /*window_left=*/IntegerAttr(),
         /*window_right=*/IntegerAttr(), /*zero_masked_rows=*/UnitAttr(), /*log_sum_exp=*/UnitAttr());
@@ -250,6 +252,13 @@ struct ExpandAttention : OpRewritePattern<PagedAttentionOp> {
   }
 
 private:
+  /// [1, 1, 1, keys of a row of the tables]
+  static Value keyNumbers(PageBuilder &p, PagedAttentionOp op) {
+    const DimExpr one(1), keys = dimOf(op.getTables(), 1) * p.dims[PoolTokens];
+    return IotaOp::create(p.b, p.loc, tensorType(elementTypeOf(op.getPositions()), {one, one, one, keys}),
+                          p.b.getI64IntegerAttr(3));
+  }
+
   const bool cuda;
 };
 

@@ -17,6 +17,8 @@
 //     %y = paged_attention %q, %p, %tables, %requests, %positions {layer = 0}
 //     return %logits: [R, V], %best: [R], %p         (logits of the tokens %rows, and the greatest of each)
 //
+// Layers of several windows are groups (PageStatesGroups.cpp), which have %slots1, %tables1 and so on, and share the pool;
+// with a window %places1 are the positions of tokens among those that its tables name.
 // With `kv=int8` or `kv=int4` the pool has codes, and %scales [N, L, 2, G, 16] go beside it the same way.
 //
 //===----------------------------------------------------------------------===//
@@ -93,22 +95,47 @@ std::string nameOf(BlockArgument argument) {
 
 namespace {
 
-/// That a group of layers can have; a wider one gives nothing up.
-constexpr int64_t kWidestWindow = int64_t(1) << 30;
-
 /// Sizes of the step.
 DimExpr sizeT() { return DimExpr::symbol("T"); } // tokens
 DimExpr sizeR() { return DimExpr::symbol("R"); } // requests
-DimExpr sizeM() { return DimExpr::symbol("M"); } // pages of a row of the tables
+/// Pages of a row of a group's tables.
+DimExpr sizeM(size_t group) { return DimExpr::symbol(group ? "M" + std::to_string(group) : "M"); }
 DimExpr sizeN() { return DimExpr::symbol("N"); } // pages of the pool
+
+/// What `paged` in `lathe.options` says.
+struct How {
+  int64_t pageTokens = 0;
+  bool batchInvariant = false;
+  int64_t codeBits = 0; ///< of keys and values, 8 or 4; 0: as the decoder has them
+  int64_t window = 0, sinks = 0; ///< tokens that layers see, their own included, and first ones beside those; 0: as proved
+};
+
+/// Layers see no more than is asked for, which the model does not say.
+LogicalResult narrow(Decoder &decoder, const How &how) {
+  std::string narrowed;
+  for (auto [i, layer] : llvm::enumerate(decoder.layers)) {
+    if (layer.window && *layer.window < how.window)
+      continue;
+    if (layer.slopes && how.sinks)
+      return layer.attention.emitError("usage: scores of this layer fall with distance (ALiBi), which is not kept for the first "
+                                       "tokens of --kv-window");
+    layer.window = how.window - 1;
+    layer.sinks = how.sinks;
+    narrowed += (narrowed.empty() ? "" : ", ") + std::to_string(i);
+  }
+  if (!narrowed.empty())
+    decoder.assumptions.push_back("a token sees the last " + std::to_string(how.window) + " tokens and the first " +
+                                  std::to_string(how.sinks) + " in layers (from 0) " + narrowed +
+                                  ", as --kv-window has it; in the model it sees more");
+  return success();
+}
 
 /// Takes a decoder that is proved to be one apart and puts the step in its place.
 class Rewriter {
 public:
-  /// `codeBits`: of keys and values, 8 or 4; 0: as the decoder has them.
-  Rewriter(Decoder &decoder, int64_t pageTokens, bool batchInvariant, int64_t codeBits)
-      : decoder(decoder), func(decoder.func), b(decoder.func.getContext()), pageTokens(pageTokens), codeBits(codeBits),
-        batchInvariant(batchInvariant) {}
+  Rewriter(Decoder &decoder, const How &how)
+      : decoder(decoder), func(decoder.func), b(decoder.func.getContext()), pageTokens(how.pageTokens),
+        codeBits(how.codeBits), batchInvariant(how.batchInvariant) {}
 
   LogicalResult run() {
     if (codeBits == 4 && *dimOf(decoder.layers.front().attention.getK(), 3).constant() % 2 != 0)
@@ -140,19 +167,25 @@ private:
     tokens = addInput("tokens", tensorType(integer, {sizeT()}));
     positions = addInput("positions", tensorType(integer, {sizeT()}));
     requests = addInput("requests", tensorType(integer, {sizeT()}));
-    slots = addInput("slots", tensorType(integer, {sizeT()}));
-    tables = addInput("tables", tensorType(integer, {sizeR(), sizeM()}));
+    int64_t layers = 0; // of a page, which is any group's
+    for (auto [i, group] : llvm::enumerate(decoder.groups)) {
+      const std::string number = i ? std::to_string(i) : "";
+      slots.push_back(addInput("slots" + number, tensorType(integer, {sizeT()})));
+      tables.push_back(addInput("tables" + number, tensorType(integer, {sizeR(), sizeM(i)})));
+      // Tables of a window name what is left.
+      places.push_back(group.window ? addInput("places" + number, tensorType(integer, {sizeT()})) : positions);
+      layers = std::max(layers, group.layers);
+    }
     rows = addInput("rows", tensorType(integer, {sizeR()}));
-    const DimExpr layers = int64_t(decoder.layers.size());
     Type stored = codeBits == 8   ? b.getIntegerType(8)
                   : codeBits == 4 ? b.getIntegerType(8, /*isSigned=*/false)
                                   : elementTypeOf(front.getK());
-    pool = addInput("pool", tensorType(stored, {sizeN(), layers, DimExpr(2), DimExpr(pageTokens), DimExpr(heads),
-                                                DimExpr(codeBits == 4 ? depth / 2 : depth)}));
+    pool = addInput("pool", tensorType(stored, {sizeN(), DimExpr(layers), DimExpr(2), DimExpr(pageTokens),
+                                                DimExpr(heads), DimExpr(codeBits == 4 ? depth / 2 : depth)}));
     func.setArgAttr(func.getNumArguments() - 1, kDonatedToAttr, b.getStringAttr("next_pool"));
     if (!codeBits)
       return;
-    scales = addInput("scales", tensorType(b.getF32Type(), {sizeN(), layers, DimExpr(2), DimExpr(heads), DimExpr(pageTokens)}));
+    scales = addInput("scales", tensorType(b.getF32Type(), {sizeN(), DimExpr(layers), DimExpr(2), DimExpr(heads), DimExpr(pageTokens)}));
     func.setArgAttr(func.getNumArguments() - 1, kDonatedToAttr, b.getStringAttr("next_scales"));
   }
 
@@ -203,19 +236,20 @@ private:
 
   void readPages() {
     Value memory = pool, by = scales;
-    for (auto [i, layer] : llvm::enumerate(decoder.layers)) {
+    for (const Layer &layer : decoder.layers) {
       AttentionOp op = layer.attention;
       Location loc = op.getLoc();
       b.setInsertionPoint(op);
-      auto number = b.getI64IntegerAttr(i);
-      auto append = KvAppendOp::create(b, loc, memory, slots, tokenRows(loc, addedRows(loc, layer.keys)),
+      auto number = b.getI64IntegerAttr(int64_t(layer.number));
+      auto append = KvAppendOp::create(b, loc, memory, slots[layer.group], tokenRows(loc, addedRows(loc, layer.keys)),
                                        tokenRows(loc, addedRows(loc, layer.values)), by, number);
       memory = append.getY();
       by = append.getNextScales();
-      Value y = PagedAttentionOp::create(b, loc, tokenRows(loc, op.getQ()), memory, tables, requests, positions,
+      Value y = PagedAttentionOp::create(b, loc, tokenRows(loc, op.getQ()), memory, tables[layer.group], requests, places[layer.group],
                                          perHead(op, op.getSink()), perHead(op, layer.slopes), by, number,
                                          op.getScaleAttr(), op.getSoftcapAttr(),
-                                         layer.window ? b.getI64IntegerAttr(*layer.window) : IntegerAttr());
+                                         layer.window ? b.getI64IntegerAttr(*layer.window) : IntegerAttr(),
+                                         layer.sinks ? b.getI64IntegerAttr(layer.sinks) : IntegerAttr());
       std::vector<DimExpr> dims = dimsOf(op.getY());
       Value transposed = reshape(loc, y, {dims[0], dims[2], dims[1], dims[3]});
       op.getY().replaceAllUsesWith(TransposeOp::create(b, loc, transposed, ArrayRef<int64_t>{0, 2, 1, 3}));
@@ -348,14 +382,14 @@ private:
       old.erase();
     }
     b.setInsertionPoint(at ? at : func.getOperation());
-    struct Size {
-      DimExpr symbol;
-      int64_t usual;
-      const char *origin;
+    auto add = [&](const DimExpr &symbol, int64_t usual, StringRef origin) {
+      SymbolOp::create(b, func.getLoc(), *symbol.symbolName(), 1, -1, usual, 1, origin, DimAttr());
     };
-    for (const Size &size : {Size{sizeT(), 16, "tokens[0]"}, Size{sizeR(), 4, "tables[0]"},
-                             Size{sizeM(), 16, "tables[1]"}, Size{sizeN(), 64, "pool[0]"}})
-      SymbolOp::create(b, func.getLoc(), *size.symbol.symbolName(), 1, -1, size.usual, 1, size.origin, DimAttr());
+    add(sizeT(), 16, "tokens[0]");
+    add(sizeR(), 4, "tables[0]");
+    for (size_t i = 0; i < decoder.groups.size(); ++i)
+      add(sizeM(i), 16, "tables" + (i ? std::to_string(i) : "") + "[1]");
+    add(sizeN(), 64, "pool[0]");
     SmallVector<NamedAttribute> facts;
     auto number = [&](StringRef name, int64_t value) {
       facts.push_back(b.getNamedAttr(name, b.getI64IntegerAttr(value)));
@@ -364,18 +398,19 @@ private:
       facts.push_back(b.getNamedAttr(name, b.getStrArrayAttr(llvm::to_vector_of<StringRef>(values))));
     };
     number("page_tokens", pageTokens);
-    number("layers", decoder.layers.size());
     number("heads", heads);
     number("head_size", depth);
     number("vocabulary", vocabulary);
-    // Pages behind what any layer sees are given up.
-    if (llvm::all_of(decoder.layers, [](const Layer &layer) { return layer.window.has_value(); })) {
-      int64_t window = 0;
-      for (const Layer &layer : decoder.layers)
-        window = std::max(window, *layer.window + 1); // its own token included
-      if (window <= kWidestWindow)
-        number("window", window);
+    SmallVector<Attribute> groups;
+    for (const Group &group : decoder.groups) {
+      SmallVector<NamedAttribute> of{b.getNamedAttr("layers", b.getI64IntegerAttr(group.layers))};
+      if (group.window) // its own token included
+        of.push_back(b.getNamedAttr("window", b.getI64IntegerAttr(*group.window + 1)));
+      if (group.sinks)
+        of.push_back(b.getNamedAttr("sinks", b.getI64IntegerAttr(group.sinks)));
+      groups.push_back(b.getDictionaryAttr(of));
     }
+    facts.push_back(b.getNamedAttr("groups", b.getArrayAttr(groups)));
     facts.push_back(b.getNamedAttr(
         "dtype", b.getStringAttr(codeBits == 4 ? "i4" : StringRef(name(*dtypeOf(elementTypeOf(pool)))))));
     if (codeBits)
@@ -393,7 +428,8 @@ private:
   int64_t pageTokens, codeBits, heads = 0, depth = 0, vocabulary = 0;
   bool batchInvariant;
   BlockArgument tokens;
-  Value positions, requests, slots, tables, rows, pool, scales, next, nextScales;
+  SmallVector<Value> slots, tables, places; // a group each
+  Value positions, requests, rows, pool, scales, next, nextScales;
 };
 
 } // namespace
@@ -407,15 +443,22 @@ struct PageStatesPass : impl::PageStatesPassBase<PageStatesPass> {
     SmallVector<std::string> wanted = optionStrings(module, kPagedOption);
     if (wanted.empty() || module->hasAttr(kLlmAttr))
       return; // not asked for, or text that has been through here
-    int64_t pageTokens = 0;
-    if (StringRef(wanted[0]).getAsInteger(10, pageTokens) || pageTokens < 1) {
+    paging::How how;
+    if (StringRef(wanted[0]).getAsInteger(10, how.pageTokens) || how.pageTokens < 1) {
       module.emitError("usage: a page of '") << wanted[0] << "' tokens";
       return signalPassFailure();
     }
-    if (failed(page(module, pageTokens, llvm::is_contained(wanted, "batch-invariant"),
-                    llvm::is_contained(wanted, "kv=int8")   ? 8
-                    : llvm::is_contained(wanted, "kv=int4") ? 4
-                                                            : 0)))
+    how.batchInvariant = llvm::is_contained(wanted, "batch-invariant");
+    how.codeBits = llvm::is_contained(wanted, "kv=int8") ? 8 : llvm::is_contained(wanted, "kv=int4") ? 4 : 0;
+    for (StringRef text : wanted)
+      if (text.consume_front("kv-window=")) {
+        auto [window, sinks] = text.split(':');
+        if (window.getAsInteger(10, how.window) || how.window < 1 || sinks.getAsInteger(10, how.sinks) || how.sinks < 0) {
+          module.emitError("usage: a window of '") << text << "' tokens and first ones";
+          return signalPassFailure();
+        }
+      }
+    if (failed(page(module, how)))
       return signalPassFailure();
     // Transposes into rows of tokens meet those of heads.
     OpPassManager rest(ModuleOp::getOperationName());
@@ -439,7 +482,7 @@ struct PageStatesPass : impl::PageStatesPassBase<PageStatesPass> {
       substituteSymbols(func, by);
   }
 
-  static LogicalResult page(ModuleOp module, int64_t pageTokens, bool batchInvariant, int64_t codeBits) {
+  static LogicalResult page(ModuleOp module, const paging::How &how) {
     SmallVector<func::FuncOp> entries(module.getOps<func::FuncOp>());
     if (entries.size() != 1 || !module.getOps<StateOp>().empty())
       return module.emitError("usage: --paged makes the one entry of a decoder and its states by itself; leave "
@@ -448,7 +491,13 @@ struct PageStatesPass : impl::PageStatesPassBase<PageStatesPass> {
     decoder.func = entries.front();
     makeRoom(module, decoder.func);
     bool all = succeeded(paging::findCaches(decoder)) && succeeded(paging::followTokens(decoder)) &&
-               succeeded(paging::proveMasks(decoder)) && succeeded(paging::Rewriter(decoder, pageTokens, batchInvariant, codeBits).run());
+               succeeded(paging::proveMasks(decoder));
+    if (all && how.window)
+      all = succeeded(paging::narrow(decoder, how));
+    if (all) {
+      paging::groupLayers(decoder);
+      all = succeeded(paging::Rewriter(decoder, how).run());
+    }
     // `lathe explain` shows what was proved before something was not.
     for (const std::string &proof : decoder.proofs)
       passedRemark(decoder.func.getLoc(), "PageStates") << proof;

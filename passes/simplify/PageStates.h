@@ -13,6 +13,7 @@
 #include "mlir/IR/Diagnostics.h"
 
 #include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include <memory>
 
@@ -30,13 +31,23 @@ struct Layer {
   AttentionOp attention;
   Cache keys, values;
   std::optional<int64_t> window; ///< tokens before its own that one sees; none: all
+  int64_t sinks = 0;             ///< with a window: first tokens of the sequence that one sees, too
+  size_t group = 0, number = 0;  ///< of those whose pages a table names, and among the group's layers
   mlir::Value slopes;            ///< ALiBi: numbers of heads by which scores fall with distance, if they do
+};
+
+/// Layers that give up pages behind the same window; `window` as Layer has it.
+struct Group {
+  int64_t layers = 0;
+  std::optional<int64_t> window;
+  int64_t sinks = 0;
 };
 
 /// A function that is a decoder, and what is proved of it.
 struct Decoder {
   mlir::func::FuncOp func;
   llvm::SmallVector<Layer> layers; ///< in program order
+  std::vector<Group> groups;       ///< of these, where they are proved
   DimExpr batch, tokens;           ///< sizes: B, 1 or a symbol; S, a symbol
   /// Tokens of before, P: 0 without caches, the size of caches that grow, kPast where caches have room for more.
   DimExpr past;
@@ -70,9 +81,12 @@ enum class Obligation {
   States,    ///< O7: no other state passes from step to step
 };
 
-/// Whether a size is the step's own: T tokens, R requests, M pages of a row of tables, N pages of the pool.
+/// Whether a size is the step's own: T tokens, R requests, N pages of the pool; M, M1 and so on, pages of a row of the
+/// tables of a group.
 inline bool isStepSize(llvm::StringRef name) {
-  return name == "T" || name == "R" || name == "M" || name == "N";
+  if (name == "T" || name == "R" || name == "N")
+    return true;
+  return name.consume_front("M") && llvm::all_of(name, llvm::isDigit);
 }
 
 /// Begins the error of a check that fails.
@@ -86,6 +100,8 @@ mlir::LogicalResult findCaches(Decoder &decoder);
 mlir::LogicalResult followTokens(Decoder &decoder);
 /// O3: what each attention sees.
 mlir::LogicalResult proveMasks(Decoder &decoder);
+/// Which layers share a table of pages.
+void groupLayers(Decoder &decoder);
 /// O4: values that are positions, whatever they are computed from; where masks are gone already.
 mlir::LogicalResult findPositions(Decoder &decoder, llvm::SetVector<mlir::Value> &positions);
 /// O5: where caches, masks and positions are gone already.

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Without padding, which pages have none of, what hides keys must come to this alone, however it is
-// written: key <= query + P, and maybe key >= query + P - w with a number w, the window. What positions are
-// computed from must come to query + P.
+// written: key <= query + P, and maybe key >= query + P - w with a number w, the window, or key < s beside that,
+// the first tokens that all see (sinks). What positions are computed from must come to query + P.
 //
 //===----------------------------------------------------------------------===//
 #include "PageStates.h"
@@ -143,22 +143,55 @@ public:
 
 } // namespace
 
-/// Whether `seen` is causal, maybe with a window, which is w in -w <= key - query - P <= 0.
-static bool isCausal(const Decoder &decoder, const Condition &seen, std::optional<int64_t> &window) {
-  const DimExpr causal = DimExpr::symbol(kKey) - DimExpr::symbol(kQuery) - decoder.past;
+/// What `seen` asks for beside `causal <= 0`, one condition or some of which one must be; none where it may hold
+/// without that.
+static std::optional<std::vector<Condition>> besideCausal(const Condition &seen, const DimExpr &causal) {
   auto isEnd = [&](const Condition &part) {
     return part.kind == Condition::Kind::AtMostZero && part.expr == causal;
   };
   if (isEnd(seen))
-    return true;
-  if (seen.kind != Condition::Kind::And || seen.parts.size() != 2 || !llvm::any_of(seen.parts, isEnd))
+    return std::vector<Condition>{};
+  if (seen.kind == Condition::Kind::And && seen.parts.size() == 2 && llvm::any_of(seen.parts, isEnd)) {
+    const Condition &other = seen.parts[isEnd(seen.parts[0])];
+    return other.kind == Condition::Kind::Or ? other.parts : std::vector{other};
+  }
+  if (seen.kind != Condition::Kind::Or)
+    return std::nullopt;
+  // Each part by itself.
+  std::vector<Condition> all;
+  for (const Condition &part : seen.parts) {
+    auto beside = besideCausal(part, causal);
+    if (!beside || beside->empty())
+      return std::nullopt;
+    llvm::append_range(all, *beside);
+  }
+  return all;
+}
+
+/// Whether `seen` is causal, maybe with a window, which is w in -w <= key - query - P <= 0, and then maybe with first
+/// keys that count in any case.
+static bool isCausal(const Decoder &decoder, const Condition &seen, Layer &layer) {
+  const DimExpr key = DimExpr::symbol(kKey), causal = key - DimExpr::symbol(kQuery) - decoder.past;
+  auto beside = besideCausal(seen, causal);
+  if (!beside || beside->size() > 2)
     return false;
-  const Condition &begin = seen.parts[isEnd(seen.parts[0])];
-  std::optional<int64_t> behind =
-      begin.kind == Condition::Kind::AtMostZero ? (begin.expr + causal).constant() : std::nullopt;
-  if (!behind || *behind > 0)
-    return false;
-  window = -*behind;
+  int64_t sinks = 0;
+  std::optional<int64_t> window;
+  for (const Condition &part : *beside) {
+    if (part.kind != Condition::Kind::AtMostZero)
+      return false;
+    std::optional<int64_t> behind = (part.expr + causal).constant(), above = (part.expr - key).constant();
+    if (behind && *behind <= 0 && !window)
+      window = -*behind;
+    else if (above && *above <= 0 && !sinks)
+      sinks = 1 - *above;
+    else
+      return false;
+  }
+  if (sinks && !window)
+    return false; // the first keys alone
+  layer.window = window;
+  layer.sinks = sinks;
   return true;
 }
 
@@ -168,15 +201,18 @@ LogicalResult proveMasks(Decoder &decoder) {
     FailureOr<Condition> seen = sight.find();
     if (failed(seen))
       return failure();
-    if (!isCausal(decoder, *seen, layer.window)) {
+    if (!isCausal(decoder, *seen, layer)) {
       const DimExpr causal = DimExpr::symbol(kKey) - DimExpr::symbol(kQuery) - decoder.past;
       Value mask = layer.attention.getMask() ? layer.attention.getMask() : layer.attention.getBias();
       Operation *at = mask && mask.getDefiningOp() ? mask.getDefiningOp() : layer.attention.getOperation();
       return refuse(at->getLoc(), Obligation::Masks)
              << "a key counts where " << seen->str() << ", not where " << causal.str()
-             << " <= 0, as far back as a window of constant size or all";
+             << " <= 0, as far back as a window of constant size, maybe with first keys beside it, or all";
     }
     layer.slopes = sight.slopes;
+    if (layer.slopes && layer.sinks)
+      return refuse(layer.attention.getLoc(), Obligation::Masks)
+             << "scores fall with distance, and first keys count beside a window: their distance is not kept";
     if (sight.hidesBy < 0) {
       std::string text;
       llvm::raw_string_ostream(text) << "scores are far above " << sight.hidesBy << ", by which a bias hides keys";
@@ -191,7 +227,8 @@ LogicalResult proveMasks(Decoder &decoder) {
   for (auto [i, layer] : llvm::enumerate(decoder.layers))
     if (layer.window)
       windows += (windows.empty() ? "; layers (from 0) see as many before it, and no more: " : ", ") + std::to_string(i) +
-                 " " + std::to_string(*layer.window);
+                 " " + std::to_string(*layer.window) +
+                 (layer.sinks ? " and the first " + std::to_string(layer.sinks) : "");
   const bool sloped = llvm::any_of(decoder.layers, [](const Layer &layer) { return bool(layer.slopes); });
   decoder.proofs.push_back("O3: a token sees the keys of its sequence up to its own, and no others" + windows +
                            (sloped ? "; scores fall with distance, by a slope for each head" : ""));

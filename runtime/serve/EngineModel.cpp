@@ -18,7 +18,22 @@ namespace {
 constexpr size_t kRowsOfTiles = 24;
 /// Until a step is over, on a GPU.
 constexpr int64_t kPatience = int64_t(60) * 1000000000;
-constexpr const char *kInputs[] = {"tokens", "positions", "requests", "slots", "tables", "rows", "pool", "scales"};
+constexpr uint64_t kUploadAlignment = 256; // of the parts of an upload, as of any memory that a device gives
+
+/// What a step takes, by name and in order.
+std::vector<std::string> namesOfInputs(std::span<const engine::KvGroup> groups, bool coded) {
+  std::vector<std::string> names{"tokens", "positions", "requests"};
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const std::string number = g ? std::to_string(g) : "";
+    names.insert(names.end(), {"slots" + number, "tables" + number});
+    if (groups[g].kind == engine::KvGroupKind::Window)
+      names.push_back("places" + number);
+  }
+  names.insert(names.end(), {"rows", "pool"});
+  if (coded)
+    names.push_back("scales");
+  return names;
+}
 
 /// Takes the error over.
 Status statusOf(lathe_error *error) {
@@ -62,16 +77,23 @@ lathe_tensor numbers(std::span<const int64_t> values, const int64_t *dims, int32
 
 Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *engine, const engine::LlmInfo &info,
                                                          const EngineModelOptions &wanted) {
-  if (info.groups.size() != 1)
-    return unsupportedError("caches of several forms", "llm section");
+  const engine::KvGroup &first = info.groups[0];
+  uint32_t layers = 0; // of a page, which is any group's
+  for (const engine::KvGroup &group : info.groups) {
+    if (!(group.layout == first.layout) ||
+        (group.kind != engine::KvGroupKind::Full && group.kind != engine::KvGroupKind::Window))
+      return unsupportedError("caches of several forms", "llm section");
+    layers = std::max(layers, group.layers);
+  }
   const char *name = info.entry.c_str();
-  const bool coded = info.groups[0].layout.scales != engine::KvScales::None;
-  const size_t inputs = std::size(kInputs) - !coded;
-  const DType stored = info.groups[0].layout.dtype;
-  bool fits = coded == (stored == DType::I8 || stored == DType::I4) && lathe_engine_input_count(engine, name) == inputs &&
+  const bool coded = first.layout.scales != engine::KvScales::None;
+  const std::vector<std::string> names = namesOfInputs(info.groups, coded);
+  const DType stored = first.layout.dtype;
+  bool fits = coded == (stored == DType::I8 || stored == DType::I4) &&
+              lathe_engine_input_count(engine, name) == names.size() &&
               lathe_engine_output_count(engine, name) == (coded ? 4u : 3u);
-  for (size_t i = 0; fits && i < inputs; ++i)
-    fits = std::strcmp(lathe_engine_input(engine, name, i)->name, kInputs[i]) == 0;
+  for (size_t i = 0; fits && i < names.size(); ++i)
+    fits = lathe_engine_input(engine, name, i)->name == names[i];
   if (!fits)
     return invalidError("has other inputs or outputs than a step", "entry '" + info.entry + "'");
   std::unique_ptr<EngineModel> model(new EngineModel);
@@ -85,8 +107,8 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
     return unsupportedError("products of a GPU sum in an order that depends on the tokens of a step: compile with "
                             "--batch-invariant",
                             "device " + wanted.device);
-  const engine::KvGroup &group = info.groups[0];
-  const engine::KvLayout &layout = group.layout;
+  const engine::KvLayout &layout = first.layout;
+  model->inputs.resize(names.size());
   model->entry = info.entry;
   model->logitType = lathe_engine_output(engine, name, 0)->dtype;
   // Two codes of 4 bits are a byte of the pool.
@@ -99,10 +121,10 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
   for (size_t tokens = 1; tokens <= wanted.stepTokens; ++tokens)
     most = std::max(most, model->rounded(tokens) - tokens);
   const int64_t spare = int64_t(most + layout.blockTokens - 1) / layout.blockTokens;
-  model->poolDims = {int64_t(wanted.blocks) + spare, group.layers, 2, layout.blockTokens, layout.heads,
+  model->poolDims = {int64_t(wanted.blocks) + spare, layers, 2, layout.blockTokens, layout.heads,
                      layout.headSizeK / (halves ? 2 : 1)};
   if (coded)
-    model->scaleDims = {model->poolDims[0], group.layers, 2, layout.heads, layout.blockTokens};
+    model->scaleDims = {model->poolDims[0], layers, 2, layout.heads, layout.blockTokens};
   model->spareSlot = int64_t(wanted.blocks) * layout.blockTokens;
   LATHE_RETURN_IF_ERROR(model->makePool(wanted.hostBlocks));
   auto sampler = DeviceSampler::create(runtime::engineOf(engine), runtime::contextOf(model->context)->target(),
@@ -114,10 +136,10 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
   model->overlap = wanted.overlap && (model->sampler ? model->sampler->feeds() : model->device->isHost());
   if (!model->sampler)
     return model;
-  for (runtime::Block *block : {&model->logitsOnDevice, &model->bestOnDevice, &model->tokensOnDevice})
+  for (runtime::Block *block : {&model->logitsOnDevice, &model->bestOnDevice, &model->uploaded})
     *block = runtime::Block(*model->device, /*onHost=*/false);
   for (Flight &flight : model->flights) {
-    for (runtime::Block *block : {&flight.tokens, &flight.results, &flight.drawn})
+    for (runtime::Block *block : {&flight.upload, &flight.results, &flight.drawn})
       *block = runtime::Block(*model->device, /*onHost=*/true);
     Result<runtime::MarkHandle> mark = model->device->makeMark();
     if (!mark)
@@ -180,12 +202,39 @@ void EngineModel::pad(Batch &batch) const {
   batch.tokens.resize(tokens, batch.tokens[0]);
   batch.positions.resize(tokens, 0);
   batch.requests.resize(tokens, 0);
-  for (int64_t slot = spareSlot; batch.slots.size() < tokens; ++slot)
-    batch.slots.push_back(slot);
   batch.rows.resize(rows, batch.rows[0]);
-  batch.tables.resize(rows * size_t(batch.pages));
-  for (size_t r = given; r < rows; ++r)
-    std::copy_n(batch.tables.begin(), batch.pages, batch.tables.begin() + int64_t(r) * batch.pages);
+  for (Batch::Places &group : batch.groups) {
+    for (int64_t slot = spareSlot; group.slots.size() < tokens; ++slot)
+      group.slots.push_back(slot);
+    if (!group.places.empty())
+      group.places.resize(tokens, 0);
+    group.tables.resize(rows * size_t(group.pages));
+    for (size_t r = given; r < rows; ++r)
+      std::copy_n(group.tables.begin(), group.pages, group.tables.begin() + int64_t(r) * group.pages);
+  }
+}
+
+/// The numbers of a batch, whose sizes stay until the step has them, and the pool.
+void EngineModel::giveInputs(const Flight &flight, const int64_t *tokens) {
+  const Batch &batch = *flight.batch;
+  size_t at = 0;
+  auto give = [&](const lathe_tensor &tensor) { inputs[at++] = tensor; };
+  for (const std::vector<int64_t> *values : {&batch.tokens, &batch.positions, &batch.requests})
+    give(numbers(*values, tokens, 1));
+  tableDims.clear();
+  for (const Batch::Places &group : batch.groups)
+    tableDims.push_back({flight.rows, group.pages});
+  for (size_t g = 0; g < batch.groups.size(); ++g) {
+    const Batch::Places &group = batch.groups[g];
+    give(numbers(group.slots, tokens, 1));
+    give(numbers(group.tables, tableDims[g].data(), 2));
+    if (!group.places.empty())
+      give(numbers(group.places, tokens, 1));
+  }
+  give(numbers(batch.rows, &flight.rows, 1));
+  give(flight.outputs[2]);
+  if (!scaleDims.empty())
+    give(flight.outputs[3]);
 }
 
 int64_t EngineModel::roundedPages(int64_t pages) const {
@@ -218,14 +267,9 @@ Status EngineModel::launch(Batch &batch, StepResults &into) {
 Status EngineModel::start(Flight &flight) {
   const Batch &batch = *flight.batch;
   const int64_t tokens = int64_t(batch.tokens.size());
-  const int64_t tables[] = {flight.rows, batch.pages};
   const size_t coded = scaleDims.empty() ? 0 : 1;
   const lathe_tensor memory = onDevice(pool, poolBytes, dtype, poolDims);
   const lathe_tensor scale = coded ? onDevice(scales, scaleBytes, LATHE_F32, scaleDims) : lathe_tensor{};
-  lathe_tensor inputs[] = {numbers(batch.tokens, &tokens, 1),   numbers(batch.positions, &tokens, 1),
-                           numbers(batch.requests, &tokens, 1), numbers(batch.slots, &tokens, 1),
-                           numbers(batch.tables, tables, 2),    numbers(batch.rows, &flight.rows, 1),
-                           memory, scale};
   const bool reads = !flight.into->logits.empty();
   flight.logitDims[0] = flight.rows;
   flight.logitDims[1] = vocabulary;
@@ -233,23 +277,18 @@ Status EngineModel::start(Flight &flight) {
   flight.outputs[0] = flight.outputs[1] = {};
   flight.outputs[2] = memory;
   flight.outputs[3] = scale;
+  giveInputs(flight, &tokens);
   if (sampler) {
     LATHE_RETURN_IF_ERROR(reserve(logitsOnDevice, logitBytes));
     LATHE_RETURN_IF_ERROR(reserve(bestOnDevice, bestBytes, /*preserve=*/true)); // the step ahead's are read
     LATHE_RETURN_IF_ERROR(reserve(flight.results, bestBytes));
     flight.outputs[0] = onDevice(logitsOnDevice, logitBytes, logitType, flight.logitDims);
     flight.outputs[1] = onDevice(bestOnDevice, bestBytes, LATHE_I64, {&flight.rows, 1});
-    if (overlap) {
-      const uint64_t bytes = uint64_t(tokens) * 8;
-      LATHE_RETURN_IF_ERROR(reserve(flight.tokens, bytes));
-      LATHE_RETURN_IF_ERROR(reserve(tokensOnDevice, bytes));
-      std::memcpy(flight.tokens.data(), batch.tokens.data(), bytes);
-      LATHE_RETURN_IF_ERROR(
-          device->copy(tokensOnDevice.data(), flight.tokens.data(), bytes, runtime::CopyKind::HostToDevice));
-      if (std::any_of(batch.tokens.begin(), batch.tokens.end(), [](int64_t t) { return t < 0; }))
-        LATHE_RETURN_IF_ERROR(sampler->feed(static_cast<int64_t *>(tokensOnDevice.data()),
-                                            static_cast<const int64_t *>(bestOnDevice.data()), size_t(tokens)));
-      inputs[0] = onDevice(tokensOnDevice, bytes, LATHE_I64, {&tokens, 1});
+    LATHE_RETURN_IF_ERROR(upload(flight));
+    if (std::any_of(batch.tokens.begin(), batch.tokens.end(), [](int64_t t) { return t < 0; })) {
+      LATHE_RETURN_IF_ERROR(restoreBest());
+      LATHE_RETURN_IF_ERROR(sampler->feed(static_cast<int64_t *>(uploaded.data()),
+                                          static_cast<const int64_t *>(bestOnDevice.data()), size_t(tokens)));
     }
   } else {
     flight.best.resize(size_t(flight.rows));
@@ -267,22 +306,56 @@ Status EngineModel::start(Flight &flight) {
     }
     flight.outputs[0].bytes = reads ? logitBytes : 0;
   }
-  const size_t given = std::size(kInputs) - 1 + coded, taken = 3 + coded;
+  const size_t taken = 3 + coded;
   if (device->isHost()) {
     flight.step = 0;
-    LATHE_RETURN_IF_ERROR(statusOf(lathe_run(context, entry.c_str(), inputs, given, flight.outputs, taken)));
+    LATHE_RETURN_IF_ERROR(statusOf(lathe_run(context, entry.c_str(), inputs.data(), inputs.size(), flight.outputs, taken)));
     return finish(flight);
   }
+  bestIsStale = sampler != nullptr; // until all of this step is enqueued
   LATHE_RETURN_IF_ERROR(
-      statusOf(lathe_submit(context, entry.c_str(), inputs, given, flight.outputs, taken, nullptr, &flight.step)));
+      statusOf(lathe_submit(context, entry.c_str(), inputs.data(), inputs.size(), flight.outputs, taken, nullptr,
+                            &flight.step)));
   if (!sampler)
     return okStatus();
   Status status = device->copy(flight.results.data(), bestOnDevice.data(), bestBytes, runtime::CopyKind::DeviceToHost);
   if (status.ok())
     status = device->setMark(flight.mark);
+  bestIsStale = !status.ok();
   if (!status.ok())
     (void)statusOf(lathe_wait(context, flight.step, -1)); // it is of no step of this model
   return status;
+}
+
+/// All numbers that a step takes go to the device in one piece: tokens first, at multiples of kUploadAlignment.
+Status EngineModel::upload(Flight &flight) {
+  auto placeBehind = [](uint64_t bytes) { return (bytes + kUploadAlignment - 1) / kUploadAlignment * kUploadAlignment; };
+  uint64_t bytes = 0;
+  for (const lathe_tensor &input : inputs)
+    bytes += input.memory == LATHE_HOST ? placeBehind(input.bytes) : 0;
+  LATHE_RETURN_IF_ERROR(reserve(flight.upload, bytes));
+  LATHE_RETURN_IF_ERROR(reserve(uploaded, bytes));
+  uint64_t at = 0;
+  for (lathe_tensor &input : inputs) {
+    if (input.memory != LATHE_HOST)
+      continue; // the pool
+    std::memcpy(static_cast<std::byte *>(flight.upload.data()) + at, input.data, input.bytes);
+    input.data = static_cast<std::byte *>(uploaded.data()) + at;
+    input.memory = LATHE_DEVICE;
+    at += placeBehind(input.bytes);
+  }
+  return device->copy(uploaded.data(), flight.upload.data(), bytes, runtime::CopyKind::HostToDevice);
+}
+
+/// The greatest tokens of the step that was launched last, where a step that failed behind it has overwritten them.
+Status EngineModel::restoreBest() {
+  if (!bestIsStale)
+    return okStatus();
+  const Flight &before = flightAt(launchedSteps - 1);
+  LATHE_RETURN_IF_ERROR(device->copy(bestOnDevice.data(), before.results.data(), uint64_t(before.rows) * 8,
+                                     runtime::CopyKind::HostToDevice));
+  bestIsStale = false;
+  return okStatus();
 }
 
 Status EngineModel::draw(const DrawList &list) {

@@ -9,6 +9,7 @@
 #include "lathe/engine/Llm.h"
 #include "lathe/runtime/lathe.h"
 
+#include <array>
 #include <cstddef>
 #include <string>
 
@@ -60,7 +61,7 @@ private:
     const DrawList *draws = nullptr;
     uint64_t step = 0; ///< of the context; 0: nothing is left to wait for there
     // Of a step whose results come from the device by the sampler's side:
-    runtime::Block tokens;  ///< pinned, on their way there
+    runtime::Block upload;  ///< pinned: what the step takes, on its way there
     runtime::Block results; ///< pinned: `best`
     runtime::Block drawn;   ///< pinned: what DeviceSampler stages
     runtime::MarkHandle mark = nullptr; ///< behind all of it
@@ -70,9 +71,12 @@ private:
 
   Status makePool(uint32_t hostBlocks);
   size_t rounded(size_t count) const;
+  void giveInputs(const Flight &flight, const int64_t *tokens);
   void pad(Batch &batch) const;
   void tellTokens(Batch &batch) const;
   Status start(Flight &flight);
+  Status upload(Flight &flight);
+  Status restoreBest();
   Status finish(Flight &flight);
   Flight &flightAt(uint64_t number) { return flights[number % std::size(flights)]; }
 
@@ -81,8 +85,12 @@ private:
   runtime::Block pool, swapSpace; ///< the blocks; those in host memory
   runtime::Block scales;          ///< of the blocks' codes, if they are codes
   std::unique_ptr<DeviceSampler> sampler; ///< where the engine has kernels that draw
-  runtime::Block logitsOnDevice, bestOnDevice, tokensOnDevice; ///< of the last step, for the sampler
+  runtime::Block logitsOnDevice, bestOnDevice; ///< of the last step, for the sampler
+  runtime::Block uploaded;                     ///< what it takes, tokens first
+  bool bestIsStale = false; ///< bestOnDevice is of a step that failed behind its launch
   std::string entry;
+  std::vector<lathe_tensor> inputs; ///< of a step, as lathe/engine/Llm.h has them
+  std::vector<std::array<int64_t, 2>> tableDims; ///< of each group, in those
   std::vector<int64_t> poolDims, scaleDims; ///< scaleDims: empty where keys and values are no codes
   uint64_t poolBytes = 0, blockBytes = 0, scaleBytes = 0, blockScales = 0; ///< blockScales: bytes of a block's scales
   size_t padTo = 1;      ///< tokens and requests of a step are a multiple of it

@@ -126,13 +126,18 @@ Scheduler::Tenant *Scheduler::nextTenant() {
 bool Scheduler::fits(const Request &request) const {
   if (running.empty())
     return true;
-  const uint32_t blockTokens = cache->config().groups[0].layout.blockTokens;
-  // The rest behind a window needs no more while it runs.
-  const auto tokens = uint32_t(request.tokens.size());
-  const uint64_t most = engine::kvBlocksPerSequence(cache->config().groups[0], tokens + 1, limits.stepTokens);
-  const uint64_t need = std::min<uint64_t>(tokens / blockTokens + 1, most) + request.held.size();
+  const size_t groups = cache->config().groups.size(); // of which each takes a block where a sequence gets one
+  const uint64_t need = blocksOf(uint32_t(request.tokens.size()) + 1) + request.held.size() * groups;
   const auto spare = uint64_t(std::ceil(limits.watermark * double(cache->config().blocks)));
-  return need + std::max<uint64_t>(running.size(), spare) <= cache->availableBlocks();
+  return need + std::max<uint64_t>(running.size() * groups, spare) <= cache->availableBlocks();
+}
+
+/// Blocks that so many tokens of one sequence hold at most: the rest behind a window needs no more.
+uint64_t Scheduler::blocksOf(uint32_t tokens) const {
+  uint64_t blocks = 0;
+  for (const engine::KvGroup &group : cache->config().groups)
+    blocks += engine::kvBlocksPerSequence(group, tokens, limits.stepTokens);
+  return blocks;
 }
 
 /// Begins one that waits, where `before`, which runs already, does not go first; false: none has room.
@@ -195,16 +200,24 @@ Result<bool> Scheduler::take(Request *request, uint32_t count) {
   std::span<const uint32_t> tokens(&kv::kUnknownToken, 1);
   if (!request->isFed())
     tokens = std::span(request->tokens).subspan(request->computed, count);
-  slots.resize(count);
-  kv::Slots out;
-  out.slots[0] = slots.data();
-  kv::Outcome reserved = cache->reserve({&append, 1}, tokens, out);
+  kv::Outcome reserved = cache->reserve({&append, 1}, tokens, slotsFor(count));
   if (reserved.code == kv::Code::NoBlocks)
     return false;
   if (!reserved.ok())
     return toStatus(reserved);
-  addPart(request, tokens, slots);
+  addPart(request, tokens, 0);
   return true;
+}
+
+/// Where the cache writes the slots of so many tokens.
+kv::Slots Scheduler::slotsFor(size_t tokens) {
+  const size_t groups = cache->config().groups.size();
+  slotStride = tokens;
+  slots.resize(tokens * groups);
+  kv::Slots out;
+  for (size_t g = 0; g < groups; ++g)
+    out.slots[g] = slots.data() + g * tokens;
+  return out;
 }
 
 /// All that have one token to come, with one look at the blocks; false, and none of them, where that does not go.
@@ -218,18 +231,15 @@ bool Scheduler::takeDecodes() {
       appends.push_back({request->sequence, 1, 0});
       known.push_back(request->isFed() ? kv::kUnknownToken : request->tokens[request->computed]);
     }
-  slots.resize(decodes.size());
-  kv::Slots out;
-  out.slots[0] = slots.data();
-  if (!decodes.empty() && !cache->reserve(appends, known, out).ok())
+  if (!decodes.empty() && !cache->reserve(appends, known, slotsFor(decodes.size())).ok())
     return false;
   for (size_t i = 0; i < decodes.size(); ++i)
-    addPart(decodes[i], std::span(known).subspan(i, 1), std::span(slots).subspan(i, 1));
+    addPart(decodes[i], std::span(known).subspan(i, 1), i);
   return true;
 }
 
-/// A part of so many tokens, which have their slots.
-void Scheduler::addPart(Request *request, std::span<const uint32_t> tokens, std::span<const int32_t> slots) {
+/// A part of so many tokens, which have their slots from `firstSlot` on.
+void Scheduler::addPart(Request *request, std::span<const uint32_t> tokens, size_t firstSlot) {
   Batch &batch = next->batch;
   std::vector<Part> &parts = next->parts;
   const auto count = uint32_t(tokens.size());
@@ -252,9 +262,12 @@ void Scheduler::addPart(Request *request, std::span<const uint32_t> tokens, std:
     batch.tokens.push_back(fed ? ~request->source : int64_t(tokens[i]));
     batch.positions.push_back(first + i);
     batch.requests.push_back(int64_t(parts.size()));
-    batch.slots.push_back(slots[i]);
     if ((i >= skipped && i < skipped + wanted) || i + 1 == count)
       batch.rows.push_back(begin + i);
+  }
+  for (size_t g = 0; g < batch.groups.size(); ++g) {
+    const auto from = slots.begin() + ptrdiff_t(g * slotStride + firstSlot);
+    batch.groups[g].slots.insert(batch.groups[g].slots.end(), from, from + count);
   }
   part.lastRow = uint32_t(batch.rows.size()) - 1;
   parts.push_back(part);
@@ -276,8 +289,7 @@ Status Scheduler::preempt(Request *request) {
 /// Whether copying there and back takes less time than computing again, by what both took lately. What was not
 /// measured yet is tried.
 bool Scheduler::swapCostsLess(const Request &request) const {
-  const uint32_t blockTokens = cache->config().groups[0].layout.blockTokens;
-  const double blocks = double((request.computed + blockTokens - 1) / blockTokens);
+  const auto blocks = double(blocksOf(request.computed));
   return tokenCost == 0 || 2 * blocks * blockCost < request.computed * tokenCost;
 }
 
@@ -317,41 +329,67 @@ void Scheduler::leave(Request *request) {
 
 void Scheduler::enqueue(Request *request) { insertInOrder(tenantOf(request).waiting, request); }
 
-/// The pages of a sequence by the places of their tokens, `to` [pages]; those behind a window, of which no key
-/// is looked at, are another of its own.
-void Scheduler::writeTable(kv::SeqId sequence, uint32_t pages, int64_t *to) const {
-  const engine::KvGroup &group = cache->config().groups[0];
-  const std::span<const kv::BlockId> row = cache->table(sequence, 0);
-  const uint32_t sinks = (group.sinks + group.layout.blockTokens - 1) / group.layout.blockTokens;
-  const uint32_t ring = cache->tableWidth(0) - sinks;
-  auto blockOf = [&](uint32_t page) {
-    if (group.kind != engine::KvGroupKind::Window || page < sinks)
-      return row[page];
-    return page + ring < pages ? kv::kNoBlock : row[sinks + (page - sinks) % ring];
-  };
-  const kv::BlockId last = blockOf(pages - 1);
-  for (uint32_t page = 0; page < pages; ++page) {
-    const kv::BlockId block = blockOf(page);
-    to[page] = block == kv::kNoBlock ? last : block;
-  }
+/// What a part's tokens see of a group, of the pages that its sequence has with them: its sinks, and those from the window
+/// of its first token on.
+struct Scheduler::PagesSeen {
+  uint32_t sinks, from, end;
+  uint32_t count() const { return sinks + end - from; }
+};
+
+Scheduler::PagesSeen Scheduler::pagesSeen(const Part &part, const engine::KvGroup &group) const {
+  const uint32_t blockTokens = group.layout.blockTokens;
+  PagesSeen seen{0, 0, (part.first + part.count + blockTokens - 1) / blockTokens};
+  if (group.kind != engine::KvGroupKind::Window)
+    return seen;
+  const uint32_t sinks = (group.sinks + blockTokens - 1) / blockTokens;
+  const uint32_t from = part.first >= group.window ? (part.first - group.window + 1) / blockTokens : 0;
+  if (from > sinks)
+    seen.sinks = sinks, seen.from = from;
+  return seen;
 }
 
-void Scheduler::finishTables() {
-  Batch &batch = next->batch;
-  const uint32_t blockTokens = cache->config().groups[0].layout.blockTokens;
-  auto pagesOf = [&](const Part &part) { return (part.first + part.count + blockTokens - 1) / blockTokens; };
-  for (const Part &part : next->parts)
-    batch.pages = std::max<int64_t>(batch.pages, pagesOf(part));
-  batch.pages = model.roundedPages(batch.pages);
-  // As many as rows of logits; those behind the requests are nobody's.
-  batch.tables.resize(batch.rows.size() * size_t(batch.pages));
-  int64_t *row = batch.tables.data();
-  for (const Part &part : next->parts) {
-    writeTable(part.request->sequence, pagesOf(part), row);
-    std::fill(row + pagesOf(part), row + batch.pages, 0);
-    row += batch.pages;
+void Scheduler::writeTable(const Part &part, uint32_t number, int64_t *to) const {
+  const engine::KvGroup &group = cache->config().groups[number];
+  const std::span<const kv::BlockId> row = cache->table(part.request->sequence, number);
+  const PagesSeen seen = pagesSeen(part, group);
+  if (group.kind != engine::KvGroupKind::Window) {
+    std::copy_n(row.begin(), seen.end, to);
+    return;
   }
-  std::fill(row, batch.tables.data() + batch.tables.size(), 0);
+  const uint32_t sinks = (group.sinks + group.layout.blockTokens - 1) / group.layout.blockTokens;
+  const uint32_t ring = cache->tableWidth(number) - sinks;
+  to = std::copy_n(row.begin(), seen.sinks, to);
+  for (uint32_t page = seen.from; page < seen.end; ++page)
+    *to++ = row[page < sinks ? page : sinks + (page - sinks) % ring];
+}
+
+/// The tables of a group, and the places of tokens among those that they name.
+void Scheduler::finishTables(uint32_t number) {
+  const engine::KvGroup &group = cache->config().groups[number];
+  Batch &batch = next->batch;
+  Batch::Places &places = batch.groups[number];
+  places.pages = 0;
+  for (const Part &part : next->parts)
+    places.pages = std::max<int64_t>(places.pages, pagesSeen(part, group).count());
+  places.pages = model.roundedPages(places.pages);
+  // As many as rows of logits; those behind the requests are nobody's.
+  places.tables.resize(batch.rows.size() * size_t(places.pages));
+  int64_t *row = places.tables.data();
+  for (const Part &part : next->parts) {
+    writeTable(part, number, row);
+    std::fill(row + pagesSeen(part, group).count(), row + places.pages, 0);
+    row += places.pages;
+  }
+  std::fill(row, places.tables.data() + places.tables.size(), 0);
+  if (group.kind != engine::KvGroupKind::Window)
+    return;
+  places.places.clear();
+  for (const Part &part : next->parts) {
+    const PagesSeen seen = pagesSeen(part, group);
+    const int64_t first = int64_t(part.first) - int64_t(seen.from - seen.sinks) * group.layout.blockTokens;
+    for (uint32_t i = 0; i < part.count; ++i)
+      places.places.push_back(first + i);
+  }
 }
 
 } // namespace lathe::serve

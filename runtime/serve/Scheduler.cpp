@@ -24,13 +24,18 @@ Result<std::unique_ptr<Scheduler>> Scheduler::create(std::unique_ptr<kv::Cache> 
     return usageError(std::to_string(limits.requests) + " requests at once have no place in steps of " +
                       std::to_string(limits.stepTokens) + " tokens");
   if (limits.requests > config.maxSequences || limits.sequenceTokens > config.maxSequenceTokens ||
-      limits.stepTokens > config.maxStepTokens || config.groups.size() != 1)
-    return usageError("the cache is smaller than the scheduler's limits, or has several groups");
+      limits.stepTokens > config.maxStepTokens)
+    return usageError("the cache is smaller than the scheduler's limits");
+  for (const engine::KvGroup &group : config.groups)
+    if (group.kind != engine::KvGroupKind::Full && group.kind != engine::KvGroupKind::Window)
+      return usageError("a group of the cache keeps neither all tokens nor a window of them");
   if (!(limits.watermark >= 0 && limits.watermark <= 1))
     return usageError("the watermark is " + std::to_string(limits.watermark) + ", not a share from 0 to 1");
   std::unique_ptr<Scheduler> made(new Scheduler(std::move(cache), model, limits, std::move(clock)));
   made->running.reserve(limits.requests);
   made->admitted.reserve(limits.requests);
+  for (Step &step : made->steps)
+    step.batch.groups.resize(config.groups.size());
   return made;
 }
 
@@ -261,9 +266,9 @@ Status Scheduler::attempt() {
   next->batch.tokens.clear();
   next->batch.positions.clear();
   next->batch.requests.clear();
-  next->batch.slots.clear();
+  for (Batch::Places &group : next->batch.groups)
+    group.slots.clear();
   next->batch.rows.clear();
-  next->batch.pages = 0;
   next->parts.clear();
   next->answers.clear();
   next->promptLogprobs.clear();
@@ -313,7 +318,8 @@ Status Scheduler::transfer() {
 }
 
 Status Scheduler::launch() {
-  finishTables();
+  for (uint32_t group = 0; group < next->batch.groups.size(); ++group)
+    finishTables(group);
   for (Part &part : next->parts) {
     part.firstAnswer = uint32_t(next->answers.size());
     if (part.completes) {

@@ -20,12 +20,18 @@ namespace lathe::serve {
 
 /// Tokens of several sequences, as lathe/engine/Llm.h says the inputs of a step.
 struct Batch {
+  /// Of a group of layers.
+  struct Places {
+    std::vector<int64_t> slots;  ///< [T]
+    std::vector<int64_t> tables; ///< [R, pages], unused entries 0
+    std::vector<int64_t> places; ///< [T], of a group with a window; of others empty
+    int64_t pages = 0;
+  };
   /// [T]. A token below 0 is not known yet: ~token says where the step before has it, see kDrawnTokens.
   std::vector<int64_t> tokens;
-  std::vector<int64_t> positions, requests, slots; ///< [T]
-  std::vector<int64_t> tables;                             ///< [R, pages], unused entries 0
-  std::vector<int64_t> rows;                               ///< [R]: tokens whose logits are wanted; ascending
-  int64_t pages = 0;
+  std::vector<int64_t> positions, requests; ///< [T]
+  std::vector<Places> groups;
+  std::vector<int64_t> rows; ///< [R]: tokens whose logits are wanted; ascending
 };
 
 /// Of what a step gives: ~i is the token of the greatest logit of row i, ~(kDrawnTokens + i) that of draw i.
@@ -176,7 +182,9 @@ private:
   bool fits(const Request &request) const;
   Result<bool> take(Request *request, uint32_t count);
   bool takeDecodes();
-  void addPart(Request *request, std::span<const uint32_t> tokens, std::span<const int32_t> slots);
+  void addPart(Request *request, std::span<const uint32_t> tokens, size_t firstSlot);
+  kv::Slots slotsFor(size_t tokens);
+  uint64_t blocksOf(uint32_t tokens) const;
   Status awaitTokens();
   Status preempt(Request *request);
   Result<bool> swapOut(Request *request);
@@ -185,8 +193,10 @@ private:
   void giveUp(Request *request);
   void leave(Request *request);
   void enqueue(Request *request);
-  void writeTable(kv::SeqId sequence, uint32_t pages, int64_t *to) const;
-  void finishTables();
+  struct PagesSeen;
+  PagesSeen pagesSeen(const Part &part, const engine::KvGroup &group) const;
+  void writeTable(const Part &part, uint32_t group, int64_t *to) const;
+  void finishTables(uint32_t group);
   Tenant &tenantOf(const Request *request) { return *tenants.find(request->options.tenant)->second; }
 
   // Scheduler.cpp: requests, and the way of a step.
@@ -240,7 +250,8 @@ private:
   std::vector<Request *> decodes; ///< of takeDecodes(), as are the next two
   std::vector<kv::Append> appends;
   std::vector<uint32_t> known;
-  std::vector<int32_t> slots;
+  std::vector<int32_t> slots; ///< of tokens that take() reserves, group after group
+  size_t slotStride = 0;      ///< from one group's to the next one's
   SampleScratch scratch;
   SchedulerCounters total;
   double tokenCost = 0, blockCost = 0; ///< ns of a token of a step, of a block's copy, lately; 0: not known

@@ -108,6 +108,15 @@ func.func @attention_c6(%q: tensor<3x4x8xf32>, %pool: tensor<4x1x2x16x2x8xf32>, 
 
 // -----
 
+func.func @attention_c5_first(%q: tensor<3x4x8xf32>, %pool: tensor<4x1x2x16x2x8xf32>, %tables: tensor<2x5xi64>, %r: tensor<3xi64>, %p: tensor<3xi64>) {
+  // expected-error @+2 {{paged_attention_c5: first keys are none, or without a window}}
+  // expected-error @+1 {{failed to infer returned types}}
+  %0 = lathe.paged_attention %q, %pool, %tables, %r, %p {layer = 0 : i64, scale = 1.0 : f64, first_keys = 2 : i64} : (tensor<3x4x8xf32>, tensor<4x1x2x16x2x8xf32>, tensor<2x5xi64>, tensor<3xi64>, tensor<3xi64>) -> tensor<3x4x8xf32>
+  return
+}
+
+// -----
+
 func.func @append_c5_sizes(%pool: tensor<4x1x2x16x2x8xi8>, %s: tensor<3xi64>, %k: tensor<3x2x8xf32>, %scales: tensor<4x1x2x16x2xf32>) {
   // expected-error @+2 {{kv_append_c5: scales are not f32 [pages, layers, 2, heads, tokens] of a pool of i8 or ui8}}
   // expected-error @+1 {{failed to infer returned types}}

@@ -168,6 +168,10 @@ FAULTS = {
     "window or causal": ("O3", {"near": "near = Or(causal, recent)"}),
     "window to the future": ("O3", {"near": "later = Add(column, one)\nahead = LessOrEqual(every, later)\nnear = And(ahead, recent)"}),
     "window that ends behind": ("O3", {"near": "behind = Less(every, column)\nnear = And(behind, recent)"}),
+    "first keys alone": ("O3", {"near": "leading = Less(every, two)\nnear = And(causal, leading)"}),
+    "first keys that are to come": ("O3", {"near": "within = And(causal, recent)\nleading = Less(every, two)\nnear = Or(within, leading)"}),
+    "all but the first keys": ("O3", {"near": "later = GreaterOrEqual(every, two)\nnear = And(causal, later)"}),
+    "first keys of the new tokens": ("O3", {"near": "stop = Add(past, two)\nleading = Less(every, stop)\nlate = Or(recent, leading)\nnear = And(causal, late)"}),
     "chunks": ("O3", {"seen0": "ck = Div(every, four)\ncq = Div(column, four)\nsame = Equal(ck, cq)\nboth = And(causal, same)\nseen0 = And(both, real4)"}),
     "another row's padding": ("O3", {"real": f"other = {flip('mask', 0)}\nreal = Cast<to = 9>(other)"}),
     "the first row's padding": ("O3", {"real": "other = Slice(mask, zero1, one1, zero1)\nreal = Cast<to = 9>(other)"}),
@@ -286,4 +290,11 @@ HARMLESS = {
     "weights the other way": {"o0": "flat = Reshape(a0j, rows_of)\nflat_o = Gemm<transB = 1>(flat, wo0t)\nshape0 = Shape(x0)\no0 = Reshape(flat_o, shape0)"},
     "scale ahead of scores": {"a0": "q0z = Mul(q0r, scale)\na0 = Attention<scale = 1.0>(q0z, pk0, pv0, bias0)"},
     "softmax written out": {"a0": "a0k = Shape(pk0)\nwide_k = Unsqueeze(pk0, two1)\nwide_v = Unsqueeze(pv0, two1)\nrepeat = Constant<value_ints = [1, 1, 2, 1, 1]>()\nmany_k = Expand(wide_k, repeat)\nmany_v = Expand(wide_v, repeat)\nper_head = Constant<value_ints = [0, %d, -1, %d]>()\nkeys_h = Reshape(many_k, per_head)\nvalues_h = Reshape(many_v, per_head)\nkeys_t = Transpose<perm = [0, 1, 3, 2]>(keys_h)\nraw = MatMul(q0r, keys_t)\nscores = Mul(raw, scale)\nmasked = Add(scores, bias0)\nchance = Softmax<axis = 3>(masked)\na0 = MatMul(chance, values_h)" % (HEADS, HEAD)},
+}
+
+# Masks with the first two keys beside the window.
+FIRST_KEYS = {
+    "or beside the window": {"near": "leading = Less(every, two)\nlate = Or(recent, leading)\nnear = And(causal, late)"},
+    "each with causal": {"near": "leading = Less(every, two)\nfirst_ones = And(causal, leading)\nlast_ones = And(causal, recent)\nnear = Or(first_ones, last_ones)"},
+    "up to the second": {"near": "leading = LessOrEqual(every, one)\nlate = Or(leading, recent)\nnear = And(late, causal)"},
 }

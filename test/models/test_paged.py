@@ -92,15 +92,28 @@ def test_overlapping_steps(paged, tmp_path):
         assert generate(paged("llama3"), rows, tmp_path, *options, "--overlap=on")[0] == wanted
 
 
+def check_small_pool(engine, name, pool_bytes, folder):
+    """Sequences of up to 64 tokens in steps of seven: the tokens of transformers, as far as they are sure."""
+    answers, _ = generate(engine, requests(name), folder, "--step-tokens=7", "--at-once=7", f"--kv-memory={pool_bytes // 1024}K")
+    for row, answer in zip(expected(name), answers):
+        sure = next((i for i, gap in enumerate(row["gaps"]) if gap < GAP), len(row["gaps"]))
+        assert len(answer) == len(row["tokens"]) and answer[:sure] == row["tokens"][:sure]
+
+
 def test_window_gives_pages_back(paged, tmp_path):
     """Sequences of up to 64 tokens in a pool of three pages, as a token sees nine and a step takes seven."""
     said = json.loads(lathe_cli.lathe("inspect", paged("mistral_window"), "--json", "--memory"))["pages"]
     assert [(g["window"], g["most_pages_of_a_sequence"]) for g in said] == [(9, 6)]  # in steps of 64 tokens
-    answers, _ = generate(paged("mistral_window"), requests("mistral_window"), tmp_path, "--step-tokens=7", "--at-once=7",
-                          f"--kv-memory={3 * said[0]['page_bytes'] // 1024}K")
-    for row, answer in zip(expected("mistral_window"), answers):
-        sure = next((i for i, gap in enumerate(row["gaps"]) if gap < GAP), len(row["gaps"]))
-        assert len(answer) == len(row["tokens"]) and answer[:sure] == row["tokens"][:sure]
+    check_small_pool(paged("mistral_window"), "mistral_window", 3 * said[0]["page_bytes"], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gpt_oss"])
+def test_mixed_layers_give_pages_back_apart(paged, tmp_path, name):
+    """A layer with a window and one without have pages of one layer each: of 64 tokens the one keeps two and the other
+    four, where eight would be needed to keep all."""
+    said = json.loads(lathe_cli.lathe("inspect", paged(name), "--json", "--memory"))["pages"]
+    assert sorted((g["layers"], g.get("window", 0)) for g in said) == [(1, 0), (1, 9)]
+    check_small_pool(paged(name), name, 6 * said[0]["page_bytes"], tmp_path)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -69,5 +69,14 @@ def test_window_is_the_one_of_the_graph(tmp_path):
         assert f"and no more: 1 {wanted}" in by["O3"]["reason"]
 
 
+@pytest.mark.parametrize("form", planted.FIRST_KEYS)
+def test_first_keys_beside_a_window(tmp_path, form):
+    path = planted.variant(planted.FIRST_KEYS[form], tmp_path / "m.onnx")
+    code, text, errors = explain(path)
+    assert code == 0, errors
+    by = {c["id"]: c for c in json.loads(text)["checks"]}
+    assert f"and no more: 1 {planted.WINDOW - 1} and the first 2" in by["O3"]["reason"]
+
+
 def test_enough_of_both():
     assert len(planted.FAULTS) >= 40 and len(planted.HARMLESS) >= 40

@@ -342,6 +342,7 @@ TEST(Engine, LlmSectionIsReadOrRefused) {
   group.layout.alignment = kPoolAlignment;
   group.kind = KvGroupKind::Window;
   group.window = 4096;
+  group.sinks = 4;
   info.groups = {group};
   info.proofs = {"O3: a token sees the keys up to its own"};
   info.assumptions = {"no sequence is padded"};
@@ -356,6 +357,7 @@ TEST(Engine, LlmSectionIsReadOrRefused) {
   EXPECT_EQ(back->groups[0].layers, 2u);
   EXPECT_EQ(back->groups[0].kind, KvGroupKind::Window);
   EXPECT_EQ(back->groups[0].window, 4096u);
+  EXPECT_EQ(back->groups[0].sinks, 4u);
   EXPECT_EQ(back->groups[0].layout, group.layout);
   EXPECT_EQ(back->proofs, info.proofs);
   EXPECT_EQ(back->assumptions, info.assumptions);

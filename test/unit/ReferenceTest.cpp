@@ -527,6 +527,8 @@ std::vector<Case> pagedCases() {
   Attributes layer{{"layer", num(0)}}, mean = layer, newest = layer;
   mean["scale"] = newest["scale"] = 0.0;
   newest["window_left"] = num(0);
+  Attributes beside = newest; // the last key, and the first one
+  beside["first_keys"] = num(1);
   // Values 6 and 2, the nearer one last: a score of 0 that has no value, and slopes of log 3, which make 1 : 3 of it.
   Attributes sunk = mean, sloped = mean, both = mean;
   sunk["operandSegmentSizes"] = Ints{1, 1, 1, 1, 1, 1, 0, 0};
@@ -538,6 +540,7 @@ std::vector<Case> pagedCases() {
        {F32, pool.dims}, {1, 2, 3, 4}},
       {"paged_attention", mean, {one, pool, tables, request, last}, {F32, {1, 1, 1}}, {4}},
       {"paged_attention", newest, {one, pool, tables, request, last}, {F32, {1, 1, 1}}, {2}},
+      {"paged_attention", beside, {one, pool, tables, request, last}, {F32, {1, 1, 1}}, {4}},
       {"paged_attention", sunk, {one, pool, tables, request, last, sink}, {F32, {1, 1, 1}}, {8.0 / 3}},
       {"paged_attention", sloped, {one, pool, tables, request, last, slope}, {F32, {1, 1, 1}}, {3}},
       {"paged_attention", both, {one, pool, tables, request, last, sink, slope}, {F32, {1, 1, 1}}, {12.0 / 7}},

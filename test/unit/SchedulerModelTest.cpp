@@ -5,7 +5,8 @@
 // n-th block of the cache. What must hold: a step keeps its budget; a failed one changes nothing; each answer is, bit
 // for bit, what its tokens alone come to, and none fails but those whose logits are no numbers; quotas hold; there
 // is progress in each step; when all is over no block is held.
-// LATHE_SERVE_EVENTS=10000000 for a long run; `tools/check --full` has it.
+// LATHE_SERVE_EVENTS=10000000 for a long run, which `tools/check --full` has; LATHE_SERVE_WORLD is the number of the first
+// world of a thousand events, so that several processes share a longer one.
 //
 //===----------------------------------------------------------------------===//
 #include "ServingFixture.h"
@@ -102,9 +103,10 @@ private:
   };
   using Live = std::map<uint64_t, User>;
 
+  Sight someWindow() { return {1 + uint32_t(random() % 40), random() % 2 ? uint32_t(random() % 20) : 0}; }
+
   Sizes draw() {
     Sizes sizes;
-    sizes.blocks = 16 + random() % 40; // one sequence of 128 tokens takes 16
     sizes.stepTokens = 2 + random() % 40;
     sizes.requests = 1 + random() % std::min(sizes.stepTokens, 12u);
     sizes.prefixCache = random() % 4 != 0;
@@ -115,7 +117,13 @@ private:
     }
     draws = sizes.draws = random() % 2;
     overlaps = sizes.overlap = random() % 2;
-    window = sizes.window = random() % 3 == 0 ? 1 + random() % 40 : 0;
+    // All tokens, a window of them, or groups of layers that see one or the other.
+    if (random() % 3 == 0)
+      sizes.sights = {someWindow()};
+    while (random() % 3 == 0 && sizes.sights.size() < 4)
+      sizes.sights.push_back(random() % 2 ? Sight{} : someWindow());
+    sights = sizes.sights;
+    sizes.blocks = sizes.blocksOfSequence() + random() % 40;
     mostRequests = sizes.requests;
     return sizes;
   }
@@ -160,7 +168,7 @@ private:
     memory = -1;
     ASSERT_TRUE(id.ok()) << id.status().str();
     for (uint32_t sample = 0; sample < options.samples; ++sample)
-      live.emplace(*id + sample, User{options, sample, expect(options, sample, window, draws)});
+      live.emplace(*id + sample, User{options, sample, expect(options, sample, sights, draws)});
   }
 
   size_t limitOfRequests() const { return mostRequests; }
@@ -276,17 +284,20 @@ private:
   std::mt19937 random;
   size_t mostRequests = 0; ///< set by draw()
   bool draws = false, overlaps = false; ///< also
-  uint32_t window = 0;     ///< also
+  Sights sights;           ///< also
   Serving serving;
   Live live;
   long memory = -1; ///< which allocation of the next call fails
 };
 
 TEST(SchedulerModel, KeepsItsWordWhateverHappens) {
-  const char *text = std::getenv("LATHE_SERVE_EVENTS");
-  const uint64_t events = text ? std::strtoull(text, nullptr, 10) : 100000;
+  auto number = [](const char *name, uint64_t otherwise) {
+    const char *text = std::getenv(name);
+    return text ? std::strtoull(text, nullptr, 10) : otherwise;
+  };
+  const uint64_t events = number("LATHE_SERVE_EVENTS", 100000);
   Totals totals;
-  for (uint32_t seed = 1; totals.events < events && !HasFailure(); ++seed) {
+  for (auto seed = uint32_t(number("LATHE_SERVE_WORLD", 1)); totals.events < events && !HasFailure(); ++seed) {
     SCOPED_TRACE("world " + std::to_string(seed));
     World(seed).run(1000, totals);
   }

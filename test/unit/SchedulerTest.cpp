@@ -487,7 +487,7 @@ TEST(Scheduler, LogprobsOfPromptsAreComplete) {
 TEST(Scheduler, WindowsGiveBlocksBack) {
   for (bool overlap : {false, true}) {
     Sizes sizes;
-    sizes.window = 20;
+    sizes.sights = {{20}};
     sizes.sequenceTokens = 2000;
     sizes.blocks = 24; // 192 tokens; a sequence holds 6 blocks: 19 and 16 tokens that begin somewhere in a block
     sizes.prefixCache = false;
@@ -507,7 +507,49 @@ TEST(Scheduler, WindowsGiveBlocksBack) {
     }
     EXPECT_GT(most, 12u); // several at once
     for (const auto &[id, options] : all) {
-      EXPECT_EQ(serving.answerOf(id), expect(options, 0, 20).answer);
+      EXPECT_EQ(serving.answerOf(id), expect(options, 0, sizes.sights).answer);
+      EXPECT_TRUE(serving.scheduler->release(id));
+    }
+    ASSERT_TRUE(serving.scheduler->step().ok());
+    serving.expectNoLeaks();
+  }
+}
+
+/// Layers with and without windows in one model: those with one give blocks back, but for their sinks, while the others
+/// keep theirs.
+TEST(Scheduler, GroupsOfLayersGiveBlocksBackApart) {
+  for (bool overlap : {false, true}) {
+    Sizes sizes;
+    sizes.sights = {{}, {20}, {20, 9}};
+    sizes.sequenceTokens = 800;
+    sizes.blocks = 100 + 6 + 2 + 6; // one sequence at its longest; 300 blocks, if all groups kept all
+    sizes.prefixCache = false;
+    sizes.overlap = overlap;
+    ASSERT_EQ(sizes.blocksOfSequence(), sizes.blocks);
+    Serving serving(sizes);
+    std::vector<std::pair<uint64_t, RequestOptions>> all;
+    for (uint32_t i = 0; i < 4; ++i) {
+      RequestOptions options = asking(std::vector<uint32_t>(100 + 90 * i, 3 + i), 300);
+      all.push_back({serving.submit(options), options});
+    }
+    uint64_t most = 0;
+    while (serving.scheduler->unfinished()) {
+      ASSERT_TRUE(serving.scheduler->step().ok());
+      uint64_t blocks = 0, running = 0;
+      for (const auto &[id, options] : all) {
+        const Request &request = *serving.scheduler->find(id);
+        if (request.sequence == kv::kNoSequence)
+          continue;
+        ++running;
+        blocks += (request.computed + kBlockTokens - 1) / kBlockTokens + 6 + 2 + 6;
+      }
+      EXPECT_LE(serving.scheduler->blocks().counters().committedBlocks, blocks);
+      most = std::max(most, running);
+    }
+    EXPECT_GT(most, 1u);
+    EXPECT_GT(serving.scheduler->counters().preemptions, 0u);
+    for (const auto &[id, options] : all) {
+      EXPECT_EQ(serving.answerOf(id), expect(options, 0, sizes.sights).answer);
       EXPECT_TRUE(serving.scheduler->release(id));
     }
     ASSERT_TRUE(serving.scheduler->step().ok());

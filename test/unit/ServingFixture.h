@@ -40,11 +40,21 @@ inline std::array<float, kVocabulary> logitsOf(uint64_t h) {
   return row;
 }
 
-/// Of the keys that a token sees: the last `window`, or all where that is 0.
-inline uint64_t mixSeen(std::span<const uint64_t> keys, uint32_t window) {
+/// The keys that a token sees in a group of layers: all, or the last `window` and beside them the first `sinks`.
+struct Sight {
+  uint32_t window = 0, sinks = 0; ///< a window of 0: all
+  bool sees(size_t key, size_t count) const { return !window || key < sinks || key + window >= count; }
+};
+using Sights = std::vector<Sight>;
+inline const Sights kSeesAll(1);
+
+/// Of the keys that a token sees, group after group.
+inline uint64_t mixSeen(std::span<const uint64_t> keys, const Sights &sights = kSeesAll) {
   uint64_t h = 1;
-  for (uint64_t key : window && window < keys.size() ? keys.last(window) : keys)
-    h = mix(h, key);
+  for (const Sight &sight : sights)
+    for (size_t k = 0; k < keys.size(); ++k)
+      if (sight.sees(k, keys.size()))
+        h = mix(h, keys[k]);
   return h;
 }
 
@@ -56,7 +66,7 @@ struct Expected {
 };
 /// `draws`: by a model that draws itself, which finds no token among logits that are no numbers where it looks for the
 /// greatest along with its logprobs.
-inline Expected expect(const RequestOptions &options, uint32_t sample = 0, uint32_t window = 0, bool draws = false) {
+inline Expected expect(const RequestOptions &options, uint32_t sample = 0, const Sights &sights = kSeesAll, bool draws = false) {
   Expected result;
   Sampling sampling = options.sampling;
   sampling.sample += sample;
@@ -68,10 +78,10 @@ inline Expected expect(const RequestOptions &options, uint32_t sample = 0, uint3
     keys.push_back(keyOf(options.prompt[p], p));
     if (options.promptLogprobs && sample == 0 && p + 1 < options.prompt.size())
       result.promptLogprobs.push_back(
-          logprobsOf(logitsOf(mixSeen(keys, window)), options.prompt[p + 1], *options.promptLogprobs));
+          logprobsOf(logitsOf(mixSeen(keys, sights)), options.prompt[p + 1], *options.promptLogprobs));
   }
   while (result.answer.size() < options.maxTokens) {
-    const std::array<float, kVocabulary> given = logitsOf(mixSeen(keys, window));
+    const std::array<float, kVocabulary> given = logitsOf(mixSeen(keys, sights));
     std::array<float, kVocabulary> row = given;
     const uint64_t index = result.answer.size();
     std::optional<uint32_t> token = argmax(row);
@@ -116,10 +126,15 @@ public:
     const size_t tokens = batch.tokens.size(), rows = batch.rows.size();
     EXPECT_LE(tokens, stepTokens);
     EXPECT_LE(rows, tokens);
-    EXPECT_EQ(batch.tables.size(), rows * size_t(batch.pages));
+    EXPECT_EQ(batch.groups.size(), sights.size());
+    std::set<int64_t> slots; // those of all groups are of one pool
+    for (const Batch::Places &group : batch.groups) {
+      EXPECT_EQ(group.tables.size(), rows * size_t(group.pages));
+      slots.insert(group.slots.begin(), group.slots.end());
+    }
+    EXPECT_EQ(slots.size(), tokens * sights.size());
     EXPECT_EQ(into.best.size(), rows);
     EXPECT_TRUE(into.logits.empty() || into.logits.size() == rows * kVocabulary); // nobody wants them, or somebody
-    EXPECT_EQ(std::set<int64_t>(batch.slots.begin(), batch.slots.end()).size(), tokens);
     EXPECT_LE(flights.size(), overlapping ? 1u : 0u);
     now += 100 + int64_t(tokens);
     if (fails && --fails == 0)
@@ -131,16 +146,22 @@ public:
         token = ~token < kDrawnTokens ? before.best.at(size_t(~token)) : before.drawn.at(size_t(~token - kDrawnTokens));
         ++fed;
       }
-      pool.at(size_t(batch.slots[t])) = keyOf(uint64_t(token), uint64_t(batch.positions[t]));
+      for (const Batch::Places &group : batch.groups)
+        pool.at(size_t(group.slots[t])) = keyOf(uint64_t(token), uint64_t(batch.positions[t]));
     }
     for (size_t r = 0; r < rows; ++r) {
-      const size_t t = size_t(batch.rows[r]), table = size_t(batch.requests[t]) * size_t(batch.pages);
+      const auto t = size_t(batch.rows[r]);
       EXPECT_TRUE(r == 0 || batch.rows[r] > batch.rows[r - 1]);
-      std::vector<uint64_t> keys;
-      for (int64_t p = window ? std::max<int64_t>(batch.positions[t] + 1 - window, 0) : 0; p <= batch.positions[t]; ++p)
-        keys.push_back(pool.at(size_t(batch.tables.at(table + size_t(p) / kBlockTokens)) * kBlockTokens +
-                               size_t(p) % kBlockTokens));
-      flight.logits.push_back(logitsOf(mixSeen(keys, 0)));
+      std::vector<uint64_t> keys; // group after group
+      for (size_t g = 0; g < sights.size(); ++g) {
+        const Batch::Places &group = batch.groups[g];
+        const size_t count = size_t(sights[g].window ? group.places.at(t) : batch.positions[t]) + 1;
+        const size_t table = size_t(batch.requests[t]) * size_t(group.pages);
+        for (size_t p = 0; p < count; ++p)
+          if (sights[g].sees(p, count))
+            keys.push_back(pool.at(size_t(group.tables.at(table + p / kBlockTokens)) * kBlockTokens + p % kBlockTokens));
+      }
+      flight.logits.push_back(logitsOf(mixSeen(keys)));
       flight.results.best.push_back(argmax(flight.logits.back()));
     }
     StepResults results = flight.results;
@@ -216,7 +237,7 @@ public:
 
   std::vector<uint64_t> pool, hostPool;
   uint32_t stepTokens = 0;
-  uint32_t window = 0; ///< keys that a token sees; 0: all
+  Sights sights; ///< of the groups
   bool drawing = false, overlapping = false;
   uint64_t fed = 0; ///< tokens that came from the step ahead
   int fails = 0, drawFails = 0, waitFails = 0, copyFails = 0, swapFails = 0; ///< the one that fails; 0: none
@@ -264,18 +285,33 @@ struct Sizes {
   uint32_t hostBlocks = 0;
   Swap swap = Swap::ByCost;
   bool draws = false, overlap = false;
-  uint32_t window = 0; ///< 0: none
+  Sights sights = kSeesAll; ///< a group each
+
+  /// Of one sequence as long as can be.
+  uint32_t blocksOfSequence() const {
+    uint32_t blocks = 0;
+    for (const engine::KvGroup &group : groups())
+      blocks += engine::kvBlocksPerSequence(group, sequenceTokens, stepTokens);
+    return blocks;
+  }
+  std::vector<engine::KvGroup> groups() const {
+    std::vector<engine::KvGroup> made;
+    for (const Sight &sight : sights) {
+      engine::KvGroup group;
+      group.layout.blockTokens = kBlockTokens;
+      if (sight.window)
+        group.kind = engine::KvGroupKind::Window, group.window = sight.window, group.sinks = sight.sinks;
+      made.push_back(group);
+    }
+    return made;
+  }
 };
 
 struct Serving {
   explicit Serving(const Sizes &sizes) : model(sizes.blocks, sizes.hostBlocks) {
     kv::Config config;
-    engine::KvGroup group;
-    group.layout.blockTokens = kBlockTokens;
-    if (sizes.window)
-      group.kind = engine::KvGroupKind::Window, group.window = sizes.window;
-    model.window = sizes.window;
-    config.groups = {group};
+    config.groups = sizes.groups();
+    model.sights = sizes.sights;
     config.blocks = sizes.blocks;
     config.hostBlocks = sizes.hostBlocks;
     config.maxSequences = sizes.requests * (sizes.hostBlocks ? 2 : 1);

@@ -69,6 +69,10 @@ Status compileVerb(const std::vector<std::string> &arguments) {
   parser.add("kv", "int8|int4",
              "With --paged: keep keys and values as codes of 8 or 4 bits, with a scale for each head of each token",
              pass("kv"));
+  parser.add("kv-window", "W[:S]",
+             "With --paged: a token sees the last W tokens and the first S, whatever the model says, so that a sequence "
+             "needs no more pages however long it gets (StreamingLLM). Positions go on",
+             pass("kv-window"));
   parser.flag("batch-invariant",
               "With --paged: products sum in one order whatever the number of rows, so that the bits of an answer "
               "do not depend on who shares its steps",

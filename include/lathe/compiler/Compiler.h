@@ -35,6 +35,8 @@ struct CompileOptions {
   bool paged = false; ///< a decoder becomes a step over tokens of many sequences (runtime/serve)
   /// With `paged`: "int8" or "int4": keys and values are kept as codes of so many bits; empty: as the model has them.
   std::string kvCodes;
+  /// With `paged`: "W:S": a token sees the last W tokens and the first S alone; empty: what the model says.
+  std::string kvWindow;
   bool batchInvariant = false; ///< with `paged`: the bits of an answer do not depend on who shares its steps
   /// "axes=FILE.npy" or FILE.pb: inputs that become constants, because lathe needs
   /// their values to compile. They are no inputs of the entries any more.

@@ -15,6 +15,7 @@
 #include "lathe/support/DType.h"
 #include "lathe/support/Status.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -63,6 +64,9 @@ Status validate(const KvLayout &layout);
 /// shards than heads each has one (replicated). The layout is valid and `shards` divides the heads
 /// or is a multiple of them, otherwise a Usage error.
 Result<KvOffsets> kvOffsets(const KvLayout &layout, uint32_t shards = 1);
+
+/// Groups of layers that one model can have.
+inline constexpr size_t kMostKvGroups = 8;
 
 /// The rule by which a group of layers keeps tokens.
 enum class KvGroupKind : uint8_t {

@@ -8,10 +8,13 @@
 //   positions [T]  place of each token in its sequence
 //   requests [T]   row of `tables` of each token
 //   slots [T]      where its keys and values go: page * blockTokens + place in the page
-//   tables [R, M]  pages of each sequence in order; behind its last token, and ahead of the window of a group that
-//                  has one (KvGroupKind::Window), any page
+//   tables [R, M]  pages of each sequence in order; behind its last token any page. Of a group with a window
+//                  (KvGroupKind::Window) the pages of its sinks, and those from the window of the first token on
+//   places [T]     with a window alone: place of each token among those that `tables` names
+//   slots1, tables1 [R, M1], slots2, ...   the same of each group of layers behind the first
 //   rows [R]       the tokens whose logits are wanted, as numbers of `tokens`
-//   pool [N, layers, 2, blockTokens, heads, headSize], given the same memory as the output next_pool, and where keys
+//   pool [N, layers, 2, blockTokens, heads, headSize], with as many layers as the largest group, as a page is any
+//                  group's; given the same memory as the output next_pool, and where keys
 //                  and values are codes (KvScales::HeadToken: i8, or two of 4 bits in a ui8: headSize / 2 of them)
 //   scales [N, layers, 2, heads, blockTokens], f32, given the same memory as next_scales,
 //
@@ -39,7 +42,7 @@ inline constexpr uint32_t kPoolAlignment = 16;
 struct LlmInfo {
   std::string entry;           ///< of the step
   uint32_t vocabulary = 0;     ///< logits of a token
-  std::vector<KvGroup> groups; ///< each has a pool
+  std::vector<KvGroup> groups; ///< of layers, Full or Window, with one form of keys and values; all share the pool
   bool batchInvariant = false; ///< a token's logits have the same bits in every step
   std::vector<std::string> proofs;      ///< what is sure of the model, a sentence each
   std::vector<std::string> assumptions; ///< what the model's exporter did not say, and serving relies on

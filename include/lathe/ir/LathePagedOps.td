@@ -33,10 +33,11 @@ def Lathe_PagedAttentionOp : Lathe_InferredOp<"paged_attention", [AttrSizedOpera
     `lathe.paged_attention %q, %pool, %tables, %requests, %positions {layer = 0, scale = 0.125}`.
     q [T, H, D]: tokens of all sequences, one after another; pool as in lathe.kv_append; tables [R, M],
     integers: the page that holds tokens m P to m P + P - 1 of request r; requests [T], integers: the row
-    of tables of each token; positions [T], integers: the place of each token in its sequence.
-    y [T, H, D]: token t attends to the keys 0 to positions[t] of its sequence, its own among them, query
+    of tables of each token; positions [T], integers: the place of each token among those that its row names,
+    which is that in its sequence where it names all of it.
+    y [T, H, D]: token t attends to the keys 0 to positions[t] of its row, its own among them, query
     head h to key head h / (H / G): softmax(scale * q k^T) v, scores capped by `softcap` c (c tanh(s / c)),
-    with `window_left` w only keys from positions[t] - w on. `sink` [H]: a score without a key and a value
+    with `window_left` w only keys from positions[t] - w on, and beside it with `first_keys` n also the keys below n. `sink` [H]: a score without a key and a value
     that takes part in the softmax of its head. `slopes` [H] (ALiBi): slopes[h] * (key - positions[t]) is
     added to each capped score. Entries of tables behind a token's last page are
     not read, but name pages of the pool. With `scales` keys and values are the codes of lathe.kv_append times
@@ -45,13 +46,14 @@ def Lathe_PagedAttentionOp : Lathe_InferredOp<"paged_attention", [AttrSizedOpera
     paged_attention_c1: the pool has rank 6, two parts and constant sizes but for N; paged_attention_c2:
     layer is one of the pool's; paged_attention_c3: q is [T, H, D] of the pool's type and depth, H a
     multiple of G, of floats where there are scales; paged_attention_c4: tables are [R, M], requests and positions T integers;
-    paged_attention_c5: a window is not negative; paged_attention_c6: sink and slopes are
+    paged_attention_c5: a window is not negative, and first keys, one at least, go with one; paged_attention_c6: sink and slopes are
     H floats; paged_attention_c7: scales are f32 [N, L, 2, G, P] of the pool, which is of i8 or ui8.
   }];
   let arguments = (ins Lathe_Tensor:$q, Lathe_Tensor:$pool, Lathe_Tensor:$tables, Lathe_Tensor:$requests,
                        Lathe_Tensor:$positions, Optional<Lathe_Tensor>:$sink, Optional<Lathe_Tensor>:$slopes,
                        Optional<Lathe_Tensor>:$scales, I64Attr:$layer, F64Attr:$scale,
-                       OptionalAttr<F64Attr>:$softcap, OptionalAttr<I64Attr>:$window_left);
+                       OptionalAttr<F64Attr>:$softcap, OptionalAttr<I64Attr>:$window_left,
+                       OptionalAttr<I64Attr>:$first_keys);
   let results = (outs Lathe_Tensor:$y);
   let assemblyFormat = [{
     $q `,` $pool `,` $tables `,` $requests `,` $positions (`sink` $sink^)? (`slopes` $slopes^)? (`scales` $scales^)? attr-dict `:`

@@ -11,7 +11,7 @@
 //   streams = ["2"]                    streams of a program at most; 1: no others
 //   paged   = ["16"]                a decoder becomes a step over pages of so many tokens; ["16", "batch-invariant"]:
 //                                   whose sums do not depend on who shares the step; "kv=int8", "kv=int4": pages
-//                                   hold codes
+//                                   hold codes; "kv-window=512:4": a token sees the last 512 and the first 4
 //   mesh    = ["tp=2"]                axes of a mesh of ranks; shard = ["w=dim:1"] hints for it
 //   replace = {kernel = "text"}         CUDA texts that take the place of generated ones
 // From layout on, the module holds one nested module a target, named after it,
@@ -41,7 +41,8 @@ inline constexpr const char *kWinogradToleranceOption = "winograd_tolerance";
 inline constexpr const char *kSparseWeightsOption = "sparse_weights";
 /// In these options: a list of one text, the number of --streams.
 inline constexpr const char *kStreamsOption = "streams";
-/// In these options: a list, the tokens of a page, maybe "batch-invariant", and "kv=int8" or "kv=int4" for codes.
+/// In these options: a list, the tokens of a page, maybe "batch-invariant", "kv=int8" or "kv=int4" for codes, and
+/// "kv-window=W:S" for the last W and the first S tokens.
 inline constexpr const char *kPagedOption = "paged";
 inline constexpr int64_t kPageTokens = 16;
 /// In these options: the axes of the mesh, "tp=2", and what is said of single values, "NAME=dim:1".

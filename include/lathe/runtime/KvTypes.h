@@ -32,7 +32,7 @@ inline constexpr SeqId kNoSequence = 0;
 using SpaceId = uint32_t;
 /// A pinned prefix.
 using PinId = uint32_t;
-inline constexpr uint32_t kMaxGroups = 8;
+inline constexpr uint32_t kMaxGroups = engine::kMostKvGroups;
 
 /// Why a call was refused. A refused call changes nothing.
 enum class Code : uint8_t {

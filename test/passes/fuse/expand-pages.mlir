@@ -11,6 +11,16 @@
 // HEADS: %[[FALLS:.*]] = lathe.mul %{{.*}}, %[[BEHIND]]
 // HEADS: lathe.attention {{.*}} bias %[[FALLS]] starts %{{.*}} lengths %{{.*}} sink %[[SINK]]
 
+// RUN: sed 's/{layer = 1/{first_keys = 4 : i64, layer = 1/' %s | %lathe-opt --lathe-expand-pages | FileCheck %s --check-prefix=FIRST
+
+// Keys from the window on, or the first four.
+// FIRST: %[[STARTS:.*]] = lathe.reshape {{.*}} -> tensor<?x1x1x1xi64, #lathe.t<[T, 1, 1, 1]>>
+// FIRST: %[[RECENT:.*]] = lathe.compare %[[KEY:.*]], %[[STARTS]] {predicate = #lathe.predicate<ge>}
+// FIRST: %[[FOUR:.*]] = lathe.constant dense<4> : tensor<i64>
+// FIRST: %[[FIRST:.*]] = lathe.compare %[[KEY]], %[[FOUR]] {predicate = #lathe.predicate<lt>}
+// FIRST: %[[SEEN:.*]] = lathe.or %[[RECENT]], %[[FIRST]]
+// FIRST: lathe.attention {{.*}} mask %[[SEEN]] lengths
+
 !pool = tensor<?x3x2x16x2x64xf32, #lathe.t<[N, 3, 2, 16, 2, 64]>>
 !new = tensor<?x2x64xf32, #lathe.t<[T, 2, 64]>>
 !queries = tensor<?x8x64xf32, #lathe.t<[T, 8, 64]>>

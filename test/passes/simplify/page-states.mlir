@@ -15,15 +15,23 @@
 // What select has to know of the products.
 // INVARIANT: lathe.llm = {{.*}}batch_invariant,
 
+// RUN: sed 's/paged = \["16"\]/paged = ["16", "kv-window=8:2"]/' %s | %lathe-opt --lathe-page-states | FileCheck %s --check-prefix=ASKED
+
+// A window that is asked for is no property of the model, and listed.
+// ASKED: assumptions = [{{.*}}"a token sees the last 8 tokens and the first 2 in layers (from 0) 0, as --kv-window has it; in the model it sees more"]
+// ASKED-SAME: groups = [{layers = 1 : i64, sinks = 2 : i64, window = 8 : i64}]
+// ASKED: lathe.paged_attention {{.*}}first_keys = 2 : i64{{.*}}window_left = 7
+
 // With a window, that of attention or of the mask, attention over pages has it.
 // Pages behind the widest of all windows are not kept: eight tokens see each other.
-// WINDOW: layers (from 0) see as many before it, and no more: 0 7"
-// WINDOW-SAME: window = 8 : i64
-// WINDOW: lathe.paged_attention {{.*}}window_left = 7
+// WINDOW: groups = [{layers = 1 : i64, window = 8 : i64}]
+// WINDOW-SAME: layers (from 0) see as many before it, and no more: 0 7"
+// WINDOW: %[[TABLES:[a-z0-9]+]]: tensor<?x?xi64, #lathe.t<[R, M]>> {lathe.name = "tables"}, %[[PLACES:[a-z0-9]+]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "places"}, %{{.*}} {lathe.name = "rows"}
+// WINDOW: lathe.paged_attention %{{.*}}, %{{.*}}, %[[TABLES]], %{{.*}}, %[[PLACES]] {{.*}}window_left = 7
 
 // A small decoder: rows of tokens with their past become tokens of any sequences. The mask is gone, as it
 // says no more than that a token sees the keys up to its own; the last rows alone go through the head.
-// CHECK: lathe.llm = {assumptions = ["input 'mask' is 1 everywhere: no sequence is padded"], dtype = "f32", head_size = 4 : i64, heads = 1 : i64, layers = 1 : i64, page_tokens = 16 : i64, proofs = ["O2: {{.*}}", "O7: {{.*}}", "O1: {{.*}}", "O6: {{.*}}", "O3: {{.*}}", "O4: {{.*}}", "O5: {{.*}}"], vocabulary = 8 : i64}
+// CHECK: lathe.llm = {assumptions = ["input 'mask' is 1 everywhere: no sequence is padded"], dtype = "f32", groups = [{layers = 1 : i64}], head_size = 4 : i64, heads = 1 : i64, page_tokens = 16 : i64, proofs = ["O2: {{.*}}", "O7: {{.*}}", "O1: {{.*}}", "O6: {{.*}}", "O3: {{.*}}", "O4: {{.*}}", "O5: {{.*}}"], vocabulary = 8 : i64}
 // CHECK-NOT: lathe.symbol @S
 // CHECK: func.func @step(%[[TOKENS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "tokens"}, %[[POSITIONS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "positions"}, %[[REQUESTS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "requests"}, %[[SLOTS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "slots"}, %[[TABLES:.*]]: tensor<?x?xi64, #lathe.t<[R, M]>> {lathe.name = "tables"}, %[[ROWS:.*]]: tensor<?xi64, #lathe.t<[R]>> {lathe.name = "rows"}, %[[POOL:.*]]: tensor<?x1x2x16x1x4xf32, #lathe.t<[N, 1, 2, 16, 1, 4]>> {lathe.donated_to = "next_pool", lathe.name = "pool"})
 // CHECK-SAME: -> (tensor<?x8xf32, #lathe.t<[R, 8]>> {lathe.name = "logits"}, tensor<?xi64, #lathe.t<[R]>> {lathe.name = "best"}, tensor<?x1x2x16x1x4xf32, {{.*}}> {lathe.name = "next_pool"})
