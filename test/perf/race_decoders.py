@@ -2,6 +2,7 @@
 """Races lathe's paged decoder against other runtimes on the CPU: prompts, one stream, many streams.
 
     race_decoders.py [--model small|qwen3-0.6b] [--runtimes NAME,...] [--threads N] [--rounds N] [--report FILE]
+    race_decoders.py --drawn FOLDER ...    on a machine that cannot export, each runtime with weights that are drawn there
 
 The model has the shapes of Qwen3 and seeded weights in f32, so that all compute in one precision: transformers makes it
 (build/models/race/NAME), torch exports it for lathe, the builder of onnxruntime-genai for that. A runtime
@@ -9,8 +10,11 @@ is a process of its own and is stopped while others have their turn. In a round 
 first one rotating; a ratio is taken within a round, and a row's is the median over the rounds, whose number is fixed
 before the first. Greedy tokens are compared with those of transformers before anything is timed: who has others up to
 the first that is not sure takes no part. Runtimes that are not installed are named, and left out.
+`onnxruntime` runs the graph of onnxruntime-genai's builder by itself. With --drawn that graph, if it is to take part, lies
+in FOLDER/MODEL/genai, weights differ, and no tokens are compared.
 """
 import argparse
+import collections
 import importlib.util
 import json
 import os
@@ -23,7 +27,7 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
-sys.path[:0] = [os.path.join(ROOT, "test", "models"), os.path.join(ROOT, "python-frontend")]
+sys.path[:0] = [os.path.join(ROOT, "test", "models"), os.path.join(ROOT, "python-frontend"), os.path.join(HERE, "gpu")]
 
 MODELS = {
     "small": dict(vocab_size=2048, hidden_size=256, intermediate_size=768, num_hidden_layers=4, num_attention_heads=8,
@@ -33,7 +37,8 @@ MODELS = {
 }
 # name: streams, tokens of a prompt, tokens of an answer
 TASKS = {"prefill": (1, 512, 1), "one stream": (1, 32, 64), "16 streams": (16, 32, 64)}
-RUNTIMES = {"lathe": "", "transformers": "transformers", "onnxruntime-genai": "onnxruntime_genai"}
+RUNTIMES = {"lathe": "", "transformers": "transformers", "onnxruntime-genai": "onnxruntime_genai",
+            "onnxruntime": "onnxruntime", "llama-cpp-python": "llama_cpp"}
 MOST, GAP, CHECKED = 1024, 3e-3, 12
 
 
@@ -62,7 +67,10 @@ class Transformers:
         from transformers import AutoModelForCausalLM
         torch.set_num_threads(threads)
         self.torch = torch
-        self.model = AutoModelForCausalLM.from_pretrained(f"{folder}/hf", dtype=torch.float32).eval()
+        if os.path.exists(f"{folder}/hf"):
+            self.model = AutoModelForCausalLM.from_pretrained(f"{folder}/hf", dtype=torch.float32).eval()
+        else:
+            self.model = AutoModelForCausalLM.from_config(config_of(os.path.basename(folder)), dtype=torch.float32).eval()
 
     def generate(self, prompts, count):
         ids = self.torch.tensor(prompts)
@@ -94,11 +102,89 @@ class OnnxruntimeGenai:
         return [list(map(int, generator.get_sequence(i)))[len(prompts[0]):] for i in range(len(prompts))]
 
 
-CLASSES = {"lathe": Lathe, "transformers": Transformers, "onnxruntime-genai": OnnxruntimeGenai}
+class Onnxruntime:
+    """What onnxruntime-genai does with its graph: caches of the greatest length, written in place."""
+
+    def __init__(self, folder, threads):
+        import onnxruntime as ort
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        self.ort, self.sizes = ort, MODELS[os.path.basename(folder)]
+        self.session = ort.InferenceSession(f"{folder}/genai/model.onnx", options, providers=["CPUExecutionProvider"])
+        self.names = {i.name for i in self.session.get_inputs()}
+        self.all_logits = self.session.get_outputs()[0].shape[1] != 1  # without the builder's prune_lm_head
+
+    def generate(self, prompts, count):
+        value, s, rows, length = self.ort.OrtValue.ortvalue_from_numpy, self.sizes, len(prompts), len(prompts[0]) + count
+        binding = self.session.io_binding()
+        for i in range(s["num_hidden_layers"]):
+            for part in ("key", "value"):
+                cache = value(np.zeros((rows, s["num_key_value_heads"], length, s["head_dim"]), np.float32))
+                binding.bind_ortvalue_input(f"past_key_values.{i}.{part}", cache)
+                binding.bind_ortvalue_output(f"present.{i}.{part}", cache)
+        ids, past, found = np.asarray(prompts, np.int64), 0, []
+        for _ in range(count):
+            total = past + ids.shape[1]
+            given = {"input_ids": ids, "attention_mask": np.ones((rows, total), np.int64),
+                     "position_ids": np.broadcast_to(np.arange(past, total), ids.shape).copy()}
+            for name in self.names & set(given):
+                binding.bind_cpu_input(name, given[name])
+            logits = np.empty((rows, ids.shape[1] if self.all_logits else 1, s["vocab_size"]), np.float32)
+            binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
+            self.session.run_with_iobinding(binding)
+            ids = logits[:, -1].argmax(-1)[:, None].astype(np.int64)
+            found.append(ids[:, 0])
+            past = total
+        return np.stack(found, 1).tolist()
+
+
+class LlamaCpp:
+    def __init__(self, folder, threads):
+        import llama_cpp.llama_cpp as c
+        self.c = c
+        c.llama_backend_init()
+        self.model = c.llama_model_load_from_file(f"{folder}/model.gguf".encode(), c.llama_model_default_params())
+        how = c.llama_context_default_params()
+        how.n_ctx, how.n_batch, how.n_ubatch, how.n_seq_max = MOST, 512, 512, 16
+        how.n_threads = how.n_threads_batch = threads
+        how.type_k = how.type_v = 0  # f32, as the others have them
+        how.kv_unified = True
+        self.context = c.llama_init_from_model(self.model, how)
+        self.vocabulary = MODELS[os.path.basename(folder)]["vocab_size"]
+
+    def step(self, pieces):
+        """The greatest tokens behind the last of each (row, first place, tokens)."""
+        batch = self.c.llama_batch_init(sum(len(tokens) for *_, tokens in pieces), 0, 1)
+        at, wanted = 0, []
+        for row, first, tokens in pieces:
+            for i, token in enumerate(tokens):
+                batch.token[at], batch.pos[at], batch.n_seq_id[at] = token, first + i, 1
+                batch.seq_id[at][0], batch.logits[at] = row, i + 1 == len(tokens)
+                at += 1
+            wanted.append(at - 1)
+        batch.n_tokens = at
+        assert self.c.llama_decode(self.context, batch) == 0
+        found = [int(np.ctypeslib.as_array(self.c.llama_get_logits_ith(self.context, i), (self.vocabulary,)).argmax())
+                 for i in wanted]
+        self.c.llama_batch_free(batch)
+        return found
+
+    def generate(self, prompts, count):
+        self.c.llama_memory_clear(self.c.llama_get_memory(self.context), True)
+        answers = [[token] for token in self.step([(row, 0, prompt) for row, prompt in enumerate(prompts)])]
+        for i in range(1, count):
+            for row, token in enumerate(self.step([(row, len(prompts[0]) + i - 1, a[-1:]) for row, a in enumerate(answers)])):
+                answers[row].append(token)
+        return answers
+
+
+CLASSES = {"lathe": Lathe, "transformers": Transformers, "onnxruntime-genai": OnnxruntimeGenai,
+           "onnxruntime": Onnxruntime, "llama-cpp-python": LlamaCpp}
 
 
 def work(name, folder, threads):
-    """A runtime's process: a task a line, [prompts, count] in, [seconds, tokens] out."""
+    """A runtime's process: a task a line, [prompts, count] in, [seconds, tokens] out. All have the same processors."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a runtime prints is no answer
     try:
@@ -144,17 +230,90 @@ class Process:
         self.child.wait()
 
 
+def config_of(name):
+    from transformers import Qwen3Config
+    return Qwen3Config(**MODELS[name], max_position_embeddings=MOST, tie_word_embeddings=False, bos_token_id=0,
+                       eos_token_id=MODELS[name]["vocab_size"] - 1, pad_token_id=0)
+
+
+def save_gguf(path, config, weights):
+    """`weights` gives each of a state dict's names as an array."""
+    import gguf
+    writer = gguf.GGUFWriter(path, "qwen3")
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(MOST)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_tokenizer_model("none")
+    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+    parts = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q_norm": "self_attn.q_norm",
+             "attn_k_norm": "self_attn.k_norm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+             "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
+             "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    for i in range(config.num_hidden_layers):
+        names.update({f"blk.{i}.{to}": f"model.layers.{i}.{of}" for to, of in parts.items()})
+    for to, of in names.items():
+        writer.add_tensor(to + ".weight", weights(of + ".weight"))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def draw(name, folder, wanted, target):
+    """A graph without weights for lathe, and weights for graphs that came without."""
+    import onnx
+    import torch
+    from transformers import Qwen3ForCausalLM
+
+    import check_paged
+    import lathe_cli
+    os.makedirs(folder, exist_ok=True)
+    config, pool = config_of(name), np.random.default_rng(7).standard_normal(1 << 24, np.float32) / 32
+
+    def numbers(count):
+        return np.resize(pool, count)
+
+    if "lathe" in wanted and not os.path.exists(f"{folder}/model.lathe"):
+        check_paged.save_decoder(f"{folder}/model.onnx", dict(
+            width=config.hidden_size, inner=config.intermediate_size, layers=config.num_hidden_layers, norms=True,
+            heads=config.num_attention_heads, groups=config.num_key_value_heads, words=config.vocab_size,
+            head=config.head_dim, element=onnx.TensorProto.FLOAT))
+        lathe_cli.compile_model(f"{folder}/model.onnx", f"{folder}/model.lathe", "--paged", "--random-weights=7",
+                                target=target)
+    if "onnxruntime" in wanted or "onnxruntime-genai" in wanted:
+        graph = onnx.load(f"{folder}/genai/model.onnx", load_external_data=False).graph
+        ends = collections.Counter()
+        for tensor in graph.initializer:
+            at = {e.key: e.value for e in tensor.external_data}
+            if at:
+                ends[at["location"]] = max(ends[at["location"]], int(at.get("offset", 0)) + int(at["length"]))
+        for location, end in ends.items():
+            if not os.path.exists(f"{folder}/genai/{location}"):
+                numbers(end // 4).tofile(f"{folder}/genai/{location}")
+    with torch.device("meta"):
+        shapes = {k: v.shape for k, v in Qwen3ForCausalLM(config).state_dict().items()}
+    if "llama-cpp-python" in wanted and not os.path.exists(f"{folder}/model.gguf"):
+        save_gguf(f"{folder}/model.gguf", config, lambda of: numbers(shapes[of].numel()).reshape(shapes[of]))
+
+
 def export(name, folder, wanted):
     """What each runtime reads, once."""
     import torch
-    from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
+    from transformers import DynamicCache, Qwen3ForCausalLM
 
     import export_llama
     import lathe_cli
 
     os.makedirs(folder, exist_ok=True)
-    config = Qwen3Config(**MODELS[name], max_position_embeddings=MOST, tie_word_embeddings=False, bos_token_id=0,
-                         eos_token_id=MODELS[name]["vocab_size"] - 1, pad_token_id=0)
+    config = config_of(name)
     with torch.no_grad():
         model = export_llama.draw_weights(Qwen3ForCausalLM(config).eval(), 7)
     if not os.path.exists(f"{folder}/hf/config.json"):
@@ -184,7 +343,10 @@ def export(name, folder, wanted):
                               verbose=False).save(f"{folder}/model.onnx", external_data=True)
     if "lathe" in wanted:  # anew: what is raced is this build
         lathe_cli.compile_model(f"{folder}/model.onnx", f"{folder}/model.lathe", "--paged", target="native")
-    if "onnxruntime-genai" in wanted and not os.path.exists(f"{folder}/genai/genai_config.json"):
+    if "llama-cpp-python" in wanted and not os.path.exists(f"{folder}/model.gguf"):
+        state = model.state_dict()
+        save_gguf(f"{folder}/model.gguf", config, lambda of: state[of].numpy())
+    if {"onnxruntime-genai", "onnxruntime"} & set(wanted) and not os.path.exists(f"{folder}/genai/genai_config.json"):
         from tokenizers import Tokenizer, models
         from transformers import PreTrainedTokenizerFast
         words = {str(i): i for i in range(config.vocab_size)}  # the builder wants some tokenizer
@@ -222,6 +384,9 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tasks", default=",".join(TASKS), help="names, with commas between")
+    parser.add_argument("--drawn", metavar="FOLDER", help="race with the graphs there and weights that are drawn")
+    parser.add_argument("--answer", type=int, help="tokens of an answer, where there are several")
+    parser.add_argument("--target", default="native", help="of lathe")
     parser.add_argument("--report", help="write the table there, too")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -231,13 +396,17 @@ def main():
     for name in [n for n in wanted if RUNTIMES[n] and not importlib.util.find_spec(RUNTIMES[n])]:
         print(f"{name} is not installed, and left out")
         wanted.remove(name)
-    folder = os.path.join(ROOT, "build", "models", "race", options.model)
-    model = export(options.model, folder, wanted)
+    folder = os.path.join(options.drawn or os.path.join(ROOT, "build", "models", "race"), options.model)
     vocabulary = MODELS[options.model]["vocab_size"]
     check = prompts_of(vocabulary, 3, 24, 1)
-    truth = sure_tokens(model, check, CHECKED)
-    assert sum(map(len, truth)) > len(truth) * CHECKED // 2, "few tokens are sure: the check says little"
-    del model
+    if options.drawn:
+        draw(options.model, folder, wanted, options.target)
+        truth = [[]] * len(check)
+    else:
+        model = export(options.model, folder, wanted)
+        truth = sure_tokens(model, check, CHECKED)
+        assert sum(map(len, truth)) > len(truth) * CHECKED // 2, "few tokens are sure: the check says little"
+        del model
     racers = {}
     for name in wanted:
         print(f"starts {name}", file=sys.stderr, flush=True)
@@ -253,12 +422,13 @@ def main():
              "| task | " + " | ".join(racers) + " |", "|---|" + "---|" * len(racers)]
     for task in options.tasks.split(","):
         streams, length, count = TASKS[task]
+        count = options.answer if options.answer and count > 1 else count
         times = {name: [] for name in racers}
-        for turn in range(options.rounds + 1):
+        for turn in range(options.rounds + (not options.drawn)):
             order = list(racers)
             for name in order[turn % len(order):] + order[:turn % len(order)]:
                 seconds, _ = racers[name].do(prompts_of(vocabulary, streams, length, 100 + turn), count)
-                if turn:  # the first warms up
+                if turn or options.drawn:  # the first warms up; there the check did
                     times[name].append(seconds)
         cells = []
         for name, own in times.items():

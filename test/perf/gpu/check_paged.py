@@ -32,19 +32,21 @@ PAGE, SEED = 16, 7
 
 
 def save_decoder(path, s):
-    """A decoder in bf16 with past and present keys and values, and no weights."""
+    """A decoder with past and present keys and values, and no weights. In bf16, or `s["element"]`; with norms of queries and
+    keys where `s["norms"]`."""
     import onnx
     from onnx import TensorProto, helper
-    nodes, weights, bf16 = [], [], TensorProto.BFLOAT16
+    nodes, weights, element = [], [], s.get("element", TensorProto.BFLOAT16)
+    width = 4 if element == TensorProto.FLOAT else 2
 
     def node(op, inputs, output, **attributes):
         nodes.append(helper.make_node(op, inputs, [output], name=output, **attributes))
         return output
 
     def weight(name, *dims):
-        tensor = TensorProto(name=name, data_type=bf16, dims=dims, data_location=TensorProto.EXTERNAL)
-        offset = sum(2 * int(np.prod(w.dims)) for w in weights if w.external_data)
-        for key, value in (("location", "absent.bin"), ("offset", offset), ("length", 2 * int(np.prod(dims)))):
+        tensor = TensorProto(name=name, data_type=element, dims=dims, data_location=TensorProto.EXTERNAL)
+        offset = sum(width * int(np.prod(w.dims)) for w in weights if w.external_data)
+        for key, value in (("location", "absent.bin"), ("offset", offset), ("length", width * int(np.prod(dims)))):
             tensor.external_data.add(key=key, value=str(value))
         weights.append(tensor)
         return name
@@ -55,7 +57,8 @@ def save_decoder(path, s):
         return name
 
     zero, one, last, first = known("zero", 0), known("one", 1), known("last", [1]), known("first", [0])
-    ones = known("ones", np.ones(s["width"]), bf16)
+    ones = known("ones", np.ones(s["width"]), element)
+    of_head = known("of_head", np.ones(s["head"]), element) if s.get("norms") else None
     half = s["head"] // 2
     rates = known("rates", 500000.0 ** (-np.arange(half) / half), TensorProto.FLOAT)
     queries, keys = known("queries", [0, 0, s["heads"], s["head"]]), known("keys", [0, 0, s["groups"], s["head"]])
@@ -66,7 +69,7 @@ def save_decoder(path, s):
     places = node("Unsqueeze", [node("Range", [past, total, one], "places1"), last], "places")
     seen = node("LessOrEqual", [node("Range", [zero, total, one], "every"), places], "seen")
     angles = node("Mul", [node("Cast", [places], "places32", to=TensorProto.FLOAT), rates], "angles")
-    cos, sin = (node("Unsqueeze", [node("Cast", [node(op, [angles], op + "32")], op + "16", to=bf16), first], op)
+    cos, sin = (node("Unsqueeze", [node("Cast", [node(op, [angles], op + "32")], op + "16", to=element), first], op)
                 for op in ("Cos", "Sin"))
     x = node("Gather", [weight("embed", s["words"], s["width"]), "ids"], "x")
     for n in range(s["layers"]):
@@ -78,7 +81,10 @@ def save_decoder(path, s):
             return node("MatMul", [of, turned], named(name))
 
         def heads(of, name, shape):
-            return node("Transpose", [node("Reshape", [of, shape], named(name + "r"))], named(name + "t"), perm=[0, 2, 1, 3])
+            rows = node("Reshape", [of, shape], named(name + "r"))
+            if of_head and name != "v":
+                rows = node("RMSNormalization", [rows, of_head], named(name + "n"), epsilon=1e-6)
+            return node("Transpose", [rows], named(name + "t"), perm=[0, 2, 1, 3])
 
         y = node("RMSNormalization", [x, ones], named("norm"), epsilon=1e-5)
         q = heads(product(y, "q", s["width"], s["heads"] * s["head"]), "q", queries)
@@ -99,12 +105,12 @@ def save_decoder(path, s):
     node("MatMul", [x, node("Transpose", [weight("head", s["words"], s["width"])], "turned", perm=[1, 0])], "logits")
 
     def cache(prefix, size):
-        return [helper.make_tensor_value_info(f"{prefix}{part}{n}", bf16, ["B", s["groups"], size, s["head"]])
+        return [helper.make_tensor_value_info(f"{prefix}{part}{n}", element, ["B", s["groups"], size, s["head"]])
                 for n in range(s["layers"]) for part in "kv"]
 
     graph = helper.make_graph(
         nodes, "decoder", [helper.make_tensor_value_info("ids", TensorProto.INT64, ["B", "S"]), *cache("", "P")],
-        [helper.make_tensor_value_info("logits", bf16, ["B", "S", s["words"]]), *cache("p", "U")], weights)
+        [helper.make_tensor_value_info("logits", element, ["B", "S", s["words"]]), *cache("p", "U")], weights)
     onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 23)]), path)
 
 
