@@ -38,7 +38,7 @@ MODELS = {
 # name: streams, tokens of a prompt, tokens of an answer
 TASKS = {"prefill": (1, 512, 1), "one stream": (1, 32, 64), "16 streams": (16, 32, 64)}
 RUNTIMES = {"lathe": "", "transformers": "transformers", "onnxruntime-genai": "onnxruntime_genai",
-            "onnxruntime": "onnxruntime", "llama-cpp-python": "llama_cpp"}
+            "onnxruntime": "onnxruntime"}
 MOST, GAP, CHECKED = 1024, 3e-3, 12
 
 
@@ -138,48 +138,8 @@ class Onnxruntime:
         return np.stack(found, 1).tolist()
 
 
-class LlamaCpp:
-    def __init__(self, folder, threads):
-        import llama_cpp.llama_cpp as c
-        self.c = c
-        c.llama_backend_init()
-        self.model = c.llama_model_load_from_file(f"{folder}/model.gguf".encode(), c.llama_model_default_params())
-        how = c.llama_context_default_params()
-        how.n_ctx, how.n_batch, how.n_ubatch, how.n_seq_max = MOST, 512, 512, 16
-        how.n_threads = how.n_threads_batch = threads
-        how.type_k = how.type_v = 0  # f32, as the others have them
-        how.kv_unified = True
-        self.context = c.llama_init_from_model(self.model, how)
-        self.vocabulary = MODELS[os.path.basename(folder)]["vocab_size"]
-
-    def step(self, pieces):
-        """The greatest tokens behind the last of each (row, first place, tokens)."""
-        batch = self.c.llama_batch_init(sum(len(tokens) for *_, tokens in pieces), 0, 1)
-        at, wanted = 0, []
-        for row, first, tokens in pieces:
-            for i, token in enumerate(tokens):
-                batch.token[at], batch.pos[at], batch.n_seq_id[at] = token, first + i, 1
-                batch.seq_id[at][0], batch.logits[at] = row, i + 1 == len(tokens)
-                at += 1
-            wanted.append(at - 1)
-        batch.n_tokens = at
-        assert self.c.llama_decode(self.context, batch) == 0
-        found = [int(np.ctypeslib.as_array(self.c.llama_get_logits_ith(self.context, i), (self.vocabulary,)).argmax())
-                 for i in wanted]
-        self.c.llama_batch_free(batch)
-        return found
-
-    def generate(self, prompts, count):
-        self.c.llama_memory_clear(self.c.llama_get_memory(self.context), True)
-        answers = [[token] for token in self.step([(row, 0, prompt) for row, prompt in enumerate(prompts)])]
-        for i in range(1, count):
-            for row, token in enumerate(self.step([(row, len(prompts[0]) + i - 1, a[-1:]) for row, a in enumerate(answers)])):
-                answers[row].append(token)
-        return answers
-
-
 CLASSES = {"lathe": Lathe, "transformers": Transformers, "onnxruntime-genai": OnnxruntimeGenai,
-           "onnxruntime": Onnxruntime, "llama-cpp-python": LlamaCpp}
+           "onnxruntime": Onnxruntime}
 
 
 def work(name, folder, threads):
@@ -236,51 +196,14 @@ def config_of(name):
                        eos_token_id=MODELS[name]["vocab_size"] - 1, pad_token_id=0)
 
 
-def save_gguf(path, config, weights):
-    """`weights` gives each of a state dict's names as an array."""
-    import gguf
-    writer = gguf.GGUFWriter(path, "qwen3")
-    writer.add_vocab_size(config.vocab_size)
-    writer.add_context_length(MOST)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_tokenizer_model("none")
-    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-    parts = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q_norm": "self_attn.q_norm",
-             "attn_k_norm": "self_attn.k_norm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-             "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
-             "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
-    for i in range(config.num_hidden_layers):
-        names.update({f"blk.{i}.{to}": f"model.layers.{i}.{of}" for to, of in parts.items()})
-    for to, of in names.items():
-        writer.add_tensor(to + ".weight", weights(of + ".weight"))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 def draw(name, folder, wanted, target):
     """A graph without weights for lathe, and weights for graphs that came without."""
     import onnx
-    import torch
-    from transformers import Qwen3ForCausalLM
 
     import check_paged
     import lathe_cli
     os.makedirs(folder, exist_ok=True)
     config, pool = config_of(name), np.random.default_rng(7).standard_normal(1 << 24, np.float32) / 32
-
-    def numbers(count):
-        return np.resize(pool, count)
-
     if "lathe" in wanted and not os.path.exists(f"{folder}/model.lathe"):
         check_paged.save_decoder(f"{folder}/model.onnx", dict(
             width=config.hidden_size, inner=config.intermediate_size, layers=config.num_hidden_layers, norms=True,
@@ -297,11 +220,7 @@ def draw(name, folder, wanted, target):
                 ends[at["location"]] = max(ends[at["location"]], int(at.get("offset", 0)) + int(at["length"]))
         for location, end in ends.items():
             if not os.path.exists(f"{folder}/genai/{location}"):
-                numbers(end // 4).tofile(f"{folder}/genai/{location}")
-    with torch.device("meta"):
-        shapes = {k: v.shape for k, v in Qwen3ForCausalLM(config).state_dict().items()}
-    if "llama-cpp-python" in wanted and not os.path.exists(f"{folder}/model.gguf"):
-        save_gguf(f"{folder}/model.gguf", config, lambda of: numbers(shapes[of].numel()).reshape(shapes[of]))
+                np.resize(pool, end // 4).tofile(f"{folder}/genai/{location}")
 
 
 def export(name, folder, wanted):
@@ -343,9 +262,6 @@ def export(name, folder, wanted):
                               verbose=False).save(f"{folder}/model.onnx", external_data=True)
     if "lathe" in wanted:  # anew: what is raced is this build
         lathe_cli.compile_model(f"{folder}/model.onnx", f"{folder}/model.lathe", "--paged", target="native")
-    if "llama-cpp-python" in wanted and not os.path.exists(f"{folder}/model.gguf"):
-        state = model.state_dict()
-        save_gguf(f"{folder}/model.gguf", config, lambda of: state[of].numpy())
     if {"onnxruntime-genai", "onnxruntime"} & set(wanted) and not os.path.exists(f"{folder}/genai/genai_config.json"):
         from tokenizers import Tokenizer, models
         from transformers import PreTrainedTokenizerFast
