@@ -332,7 +332,8 @@ Index IndexMath::mul(const Index &x, const DimExpr &by) {
 
 std::pair<Index, Index> IndexMath::divRem(const Index &x, const DimExpr &by) {
   auto c = by.constant();
-  if (c && *c == 1)
+  // Along no elements none is ever asked for.
+  if (c && *c <= 1)
     return {x, Index(cst(0))};
   Value d = dim(by);
   if (x.uniform())
