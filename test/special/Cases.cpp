@@ -4,6 +4,7 @@
 
 #include "Values.h"
 
+#include <limits>
 #include <set>
 
 namespace lathe::special {
@@ -61,19 +62,19 @@ public:
   void op(const std::string &mnemonic, const std::vector<Value> &operands, const std::string &attributes,
           DType result, const std::vector<int64_t> &dims, const std::string &tolerance,
           const std::string &what, bool eitherZero = false) {
-    std::string types, names;
-    for (const Value &v : operands) {
-      names += (names.empty() ? "" : ", ") + v.text;
-      types += (types.empty() ? "" : ", ") + v.type();
-    }
     std::string type = typeName(result, dims), text = "%" + std::to_string(group.cases.size());
-    body += "    " + text + " = lathe." + mnemonic + " " + names +
-            (attributes.empty() ? "" : " {" + attributes + "}") + " : (" + types + ") -> " + type + "\n";
+    line(text, mnemonic, operands, attributes, type);
     results += (results.empty() ? "" : ", ") + text;
     resultTypes += (resultTypes.empty() ? "" : ", ") + type;
     outputs += (outputs.empty() ? "" : ", ") + type + " {lathe.name = \"y" +
                std::to_string(group.cases.size()) + "\"}";
     group.cases.push_back({what, tolerance, result, eitherZero});
+  }
+  /// What only other ops read, so that kernels need not round it.
+  Value between(const std::string &mnemonic, const Value &x) {
+    Value v{"%v" + std::to_string(numbers++), x.dtype, x.dims};
+    line(v.text, mnemonic, {x}, "", v.type());
+    return v;
   }
   Group finish() {
     std::string arguments;
@@ -88,6 +89,17 @@ public:
   }
 
 private:
+  void line(const std::string &text, const std::string &mnemonic, const std::vector<Value> &operands,
+            const std::string &attributes, const std::string &type) {
+    std::string types, names;
+    for (const Value &v : operands) {
+      names += (names.empty() ? "" : ", ") + v.text;
+      types += (types.empty() ? "" : ", ") + v.type();
+    }
+    body += "    " + text + " = lathe." + mnemonic + " " + names +
+            (attributes.empty() ? "" : " {" + attributes + "}") + " : (" + types + ") -> " + type + "\n";
+  }
+
   Group group;
   int numbers = 0;
   std::string body, results, resultTypes, outputs;
@@ -145,6 +157,19 @@ Group unaryFloats(DType t) {
   for (double c : {0.0, -0.0, 1.0})
     for (const char *op : {"add", "sub", "mul", "div"})
       with(op, c, false);
+  return b.finish();
+}
+
+/// Functions less infinity, which is NaN where they are infinite: no sum may take in how a function scales its result.
+/// (Of f16 kernels compute a chain in f32, whose range is wider.)
+Group lessInfinity(DType t) {
+  const std::string T = elementName(t);
+  Builder b("less_infinity_" + T);
+  HostTensor values = allValues(t), infinity(t, {1});
+  infinity.setReal(0, std::numeric_limits<double>::infinity());
+  Builder::Value x = b.input(values), y = b.input(infinity);
+  for (const char *op : {"exp", "expm1", "log", "recip", "rsqrt", "sinh", "cosh"})
+    b.op("sub", {b.between(op, x), y}, "", t, values.dims, tableName(op), std::string(op) + " less infinity " + T);
   return b.finish();
 }
 
@@ -298,6 +323,8 @@ std::vector<Group> makeGroups() {
   std::vector<Group> groups;
   for (DType t : kFloats)
     groups.push_back(unaryFloats(t));
+  for (DType t : {DType::F32, DType::F64})
+    groups.push_back(lessInfinity(t));
   for (DType t : kInts)
     groups.push_back(unaryInts(t));
   for (DType t : join(join(kFloats, kInts), {DType::Bool}))
