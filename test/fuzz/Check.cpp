@@ -31,7 +31,7 @@ using namespace mlir;
 namespace lathe::fuzz {
 namespace {
 
-constexpr int kNoisyRuns = 4;
+constexpr Noise kNoisyRuns[] = {{1}, {2}, {3}, {4}, {5, Rounding::Up}, {6, Rounding::Down}};
 constexpr double kOpen = std::numeric_limits<double>::infinity();
 
 /// A result of the reference, and by how much each element may be off.
@@ -375,13 +375,13 @@ Verdict check(const TestModel &model, const CheckOptions &options) {
   std::vector<Truth> truths;
   if (exact) {
     std::vector<std::vector<Interpreted>> noisy;
-    for (int run = 1; run <= kNoisyRuns; ++run)
-      if (auto results = interpret(main, model.inputs, uint64_t(run)))
+    for (const Noise &noise : kNoisyRuns)
+      if (auto results = interpret(main, model.inputs, noise))
         noisy.push_back(std::move(*results));
     for (size_t i = 0; i < exact->size(); ++i) {
       truths.push_back(truthOf((*exact)[i], noisy, i));
       // A run that noise leads astray (an index beyond its axis) tells nothing of what is right.
-      truths.back().open |= (*exact)[i].inexact && noisy.size() < kNoisyRuns;
+      truths.back().open |= (*exact)[i].inexact && noisy.size() < std::size(kNoisyRuns);
       int64_t count = truths.back().want.count();
       verdict.elements += count;
       verdict.open += truths.back().open ? count : std::count(truths.back().bounds.begin(), truths.back().bounds.end(), kOpen);

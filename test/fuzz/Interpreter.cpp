@@ -64,10 +64,12 @@ Exactness exactnessOf(Operation *op) {
 
 class Interpreter {
 public:
-  Interpreter(func::FuncOp main, std::optional<uint64_t> noise, std::optional<int64_t> rank = std::nullopt)
+  Interpreter(func::FuncOp main, std::optional<Noise> noise, std::optional<int64_t> rank = std::nullopt)
       : main(main), rank(rank), loops(loopsAround(main.getBody().front())) {
-    if (noise)
-      random.emplace(*noise);
+    if (noise) {
+      random.emplace(noise->seed);
+      rounding = noise->rounding;
+    }
   }
 
   Result<std::vector<Interpreted>> run(const std::vector<HostTensor> &inputs) {
@@ -122,6 +124,8 @@ public:
     auto results = isa<DimFromOp>(op) ? Result<std::vector<HostTensor>>(operands) : evaluateOp(op, operands, symbols);
     if (!results)
       return results.status();
+    if (auto softmax = dyn_cast<SoftmaxOp>(op); random && softmax && softmax.getLog())
+      disturb(results->front(), /*absolute=*/true);
     for (auto [result, value] : llvm::zip(op->getResults(), *results)) {
       bool rounds = exactness == Exactness::Computes || exactness == Exactness::Sums;
       values[result] = {std::move(value), inexact || rounds};
@@ -263,16 +267,17 @@ private:
     return okStatus();
   }
 
-  void disturb(HostTensor &tensor) {
+  void disturb(HostTensor &tensor, bool absolute = false) {
     double unit = roundingUnit(tensor.dtype);
     if (unit == 0)
       return;
     for (int64_t i = 0, n = tensor.count(); i < n; ++i) {
       double x = tensor.real(i);
+      bool up = rounding == Rounding::Drawn ? random->chance(50) : rounding == Rounding::Up;
       // Rounding to the type itself takes small noise away or doubles it: noise is of at least a unit.
-      double off = (1 + 3 * random->unit()) * (random->chance(50) ? unit : -unit);
+      double off = 2 * (1 + 3 * random->unit()) * (up ? unit : -unit);
       if (std::isfinite(x))
-        tensor.setReal(i, x * (1 + 2 * off));
+        tensor.setReal(i, x + (absolute ? 1 : x) * off);
     }
   }
 
@@ -280,6 +285,7 @@ private:
   const std::optional<int64_t> rank;
   const DenseMap<Operation *, llvm::SetVector<Operation *>> loops;
   std::optional<Random> random;
+  Rounding rounding = Rounding::Drawn;
   llvm::DenseMap<Value, Interpreted> values;
   std::map<std::string, int64_t> symbols;
 };
@@ -376,7 +382,7 @@ Result<std::vector<std::vector<HostTensor>>> interpretRanks(func::FuncOp main, i
 }
 
 Result<std::vector<Interpreted>> interpret(func::FuncOp main, const std::vector<HostTensor> &inputs,
-                                           std::optional<uint64_t> noise) {
+                                           std::optional<Noise> noise) {
   return Interpreter(main, noise).run(inputs);
 }
 

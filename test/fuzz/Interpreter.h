@@ -23,14 +23,23 @@ struct Interpreted {
   bool inexact = false; ///< what it is depends on how something was rounded
 };
 
-/// Results of a function of phase legalize. `noise`: the seed of what rounding errors are.
-///
-/// Every read of a value that is the result of inexact arithmetic, and every term of a sum, is off by up to four
-/// units of rounding of its type; each read by itself, since a compiler may compute a value again in another way. Values
-/// that are moved, compared, negated or the like stay what they are.
+/// Which way roundings go: each at random, or all of them away from zero or towards it. Where a single rounding decides,
+/// as in a quotient half-way between two codes, draws may all miss it; the two others do not.
+enum class Rounding { Drawn, Up, Down };
+
+/// Rounding errors: every read of a value that is the result of inexact arithmetic, and every term of a sum, is off by
+/// two to eight units of rounding of its type; each read by itself, since a compiler may compute a value again in
+/// another way. Values that are moved, compared, negated or the like stay what they are. ONNX defines LogSoftmax as the
+/// logarithm of a rounded Softmax, so its result is off by as much, absolutely.
+struct Noise {
+  uint64_t seed;
+  Rounding rounding = Rounding::Drawn;
+};
+
+/// Results of a function of phase legalize.
 /// Unsupported where the reference knows no such op, RuntimeFailure where values are at fault.
 Result<std::vector<Interpreted>> interpret(mlir::func::FuncOp main, const std::vector<HostTensor> &inputs,
-                                           std::optional<uint64_t> noise);
+                                           std::optional<Noise> noise);
 
 /// Results of a function behind shard on each rank of a mesh, op by op: [rank][result]. What ranks exchange is
 /// reduced in their order. Internal where an op reaches beyond the ranks.
