@@ -56,7 +56,8 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
   Product p{e, config, y, Evaluator::computeType(elementTypeOf(y))};
   p.columns = yd.back();
   p.sums = config.stages;
-  const DimExpr depth = ta ? ad[ad.size() - 2] : ad.back();
+  const DimExpr &ofRows = ta ? ad[ad.size() - 2] : ad.back(), &ofColumns = tb ? bd.back() : bd[bd.size() - 2];
+  const DimExpr depth = ofRows.isConstant() ? ofRows : ofColumns; // equal in each run
   p.interleave = config.form->product.interleave;
   p.depth = p.interleave > 1 ? DimExpr::ceilDiv(depth, DimExpr(p.interleave)) : depth;
   bool fold = lathe::product(leading(bd)) == DimExpr(1) && leading(ad) == outer;

@@ -64,7 +64,8 @@ FailureOr<BufferArg> bufferOf(KernelOp kernel, Type type, BufferArg::Access acce
   return arg;
 }
 
-/// The anchor's sizes, iterator by iterator.
+/// The anchor's sizes, iterator by iterator. Of one that several values have a constant says most: where a formula is
+/// another value's, a run whose sizes differ is refused.
 std::vector<DimExpr> extentsOf(StructuredOpInterface anchor) {
   Operation *op = anchor.getOperation();
   SmallVector<AffineMap> maps = anchor.getAccessMaps();
@@ -76,9 +77,9 @@ std::vector<DimExpr> extentsOf(StructuredOpInterface anchor) {
     std::vector<DimExpr> dims = dimsOf(value);
     for (auto [d, expr] : llvm::enumerate(map.getResults()))
       if (auto dim = dyn_cast<AffineDimExpr>(expr))
-        if (!known[dim.getPosition()]) {
-          extents[dim.getPosition()] = dims[d];
-          known[dim.getPosition()] = true;
+        if (unsigned at = dim.getPosition(); !known[at] || (dims[d].isConstant() && !extents[at].isConstant())) {
+          extents[at] = dims[d];
+          known[at] = true;
         }
   };
   for (auto [value, map] :
