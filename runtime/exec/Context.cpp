@@ -54,6 +54,7 @@ Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<const Engine> e
   c->image = std::move(*image);
   c->communicator = options.communicator;
   c->peers = std::move(peers);
+  c->tellsAll = c->peers || options.world.communicator;
   if (isApart)
     c->world = options.world.communicator;
   c->targetName = *target;

@@ -292,6 +292,7 @@ private:
   std::shared_ptr<Communicator> communicator; ///< null without other ranks
   std::shared_ptr<PeerArenas> peers;          ///< null without other ranks, and on the CPU
   std::shared_ptr<WorldRank> world;           ///< where `peers` are processes: `communicator`
+  bool tellsAll = false; ///< the other ranks have each step too, and wait for one that does not begin here
   std::string targetName;
   bool graphsWanted = true, overlapWanted = true, prefaultWanted = false;
   int64_t patience = 0;

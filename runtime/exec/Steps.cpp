@@ -305,7 +305,7 @@ Result<uint64_t> Context::admit(const Program &program, std::span<const lathe_te
     std::lock_guard lock(mutex);
     flight->outcome = flight->behind = cancelledError(flight->number, failed, failure);
   }
-  if (failed && !world) { // where other processes have this step too, the worker tells them
+  if (failed && !tellsAll) { // else the worker tells the other ranks
     std::lock_guard lock(mutex);
     flight->state = Flight::State::Ended;
     flights.push_back(std::move(flight));
@@ -422,7 +422,7 @@ void Context::workerMain() {
     lock.unlock();
     if (status.ok() && isCancelled(next->number))
       status = cancelledError(next->number, 0, okStatus());
-    if (!status.ok() && peers) // the other members of the group have this step too, and do not wait for it
+    if (!status.ok() && tellsAll)
       (void)communicator->begin("", status, [&] {
         return isCancelled(next->number) ? cancelledError(next->number, 0, okStatus()) : okStatus();
       });
