@@ -3,9 +3,10 @@
 //
 // An all-reduce of many rows keeps the links busy, and products the multiprocessors, but each waits for the other.
 // Where steps around it treat rows alike (RowDim.h), as all do from the product behind one attention to that ahead of
-// the next, they are divided into two halves of the rows, which nothing orders: while the sums of one half are
-// exchanged, the other computes. Each half has a stream, and the collectives, whose order is the same on all ranks,
-// have one of their own. Streams.cpp adds the events.
+// the next, they are divided into two parts of the rows, which nothing orders: while the sums of one part are
+// exchanged, the other computes. Each part has a stream, and the collectives, whose order is the same on all ranks,
+// have one of their own. Streams.cpp adds the events. The second part is a quarter of the rows: nothing hides the last
+// exchange of all, and a quarter was faster than a half (test/perf/gpu/results/tp-overlap-h200.log).
 //
 //   launch @down(%h, %w, %p)              launch @down(%h.0, %w, %p.0)
 //   collective "all_reduce" %p to %s      collective "all_reduce" %p.0 to %s.0   stream 2
@@ -14,9 +15,9 @@
 //                                         launch @up(%s.0, %v, %u.0)
 //                                         launch @up(%s.1, %v, %u.1)             stream 1
 //
-// Both halves launch the kernels of the whole, at other values of their size. So the number of rows is a size that the
+// Both parts launch the kernels of the whole, at other values of their size. So the number of rows is a size that the
 // run knows: kernels for a constant number are left whole. With few rows, where an estimate says that nothing is
-// gained, the second half is empty.
+// gained, the second part is empty.
 //
 //===----------------------------------------------------------------------===//
 #include "LaunchTime.h"
@@ -37,60 +38,60 @@ namespace {
 
 using plan::Point, plan::RowDim;
 
-constexpr int kSecondHalf = 1, kCollectives = 2; ///< streams
-/// Rows of the second half are multiples of it, so that tiles of products are whole.
-constexpr int64_t kRowsOfTile = 128;
+constexpr int kSecondPart = 1, kCollectives = 2; ///< streams
+/// Rows of the second part are multiples of it, so that tiles of products are whole, and one of so many of all rows.
+constexpr int64_t kRowsOfTile = 128, kPart = 4;
 /// Bytes a second that a GPU gets from the others of its host while it reduces. Measured over NVLink
 /// (test/perf/gpu/results/collectives-h200.log, collectives-four-h100.log: 16 MB).
 constexpr double kExchangedBytes = 3e11;
-/// What of exchanges is hidden: products have all multiprocessors, and blocks that begin late end late. Measured
-/// (test/perf/gpu/results/tp-overlap-h200.log).
-constexpr double kHidden = 0.3;
+/// What of exchanges is hidden, measured as above: products have all multiprocessors, and blocks that begin late end
+/// late.
+constexpr double kHidden = 0.5;
 /// What must be gained of the time of the program.
 constexpr double kGain = 0.02;
 
 /// Steps one behind another in the program that are divided together.
 using Region = SmallVector<Operation *>;
 
-/// The buffers of the halves of the rows of other buffers.
-class Halves {
+/// The buffers of the parts of the rows of other buffers.
+class RowParts {
 public:
-  Halves(const RowDim &rows, const DimExpr &first, const DimExpr &second, const llvm::DenseSet<Operation *> &divided)
+  RowParts(const RowDim &rows, const DimExpr &first, const DimExpr &second, const llvm::DenseSet<Operation *> &divided)
       : rows(rows), sizes{first, second}, divided(divided) {}
 
-  DimExpr inHalf(const DimExpr &expr, int half) const { return expr.substitute({{rows.symbol(), sizes[half]}}); }
+  DimExpr inPart(const DimExpr &expr, int part) const { return expr.substitute({{rows.symbol(), sizes[part]}}); }
 
-  Value of(Value buffer, int half) {
+  Value of(Value buffer, int part) {
     const int64_t dim = rows.inMemory(buffer.getType()).value_or(-1);
     if (dim < 0)
       return buffer;
-    auto known = made.find({buffer, half});
+    auto known = made.find({buffer, part});
     if (known != made.end())
       return known->second;
     auto op = buffer.getDefiningOp<exec::BufferOp>();
     Value result;
     if (isDivided(plan::rootOf(buffer))) {
-      // Memory of its own: nothing orders what one half writes and the other reads.
-      Value base = op.getBase() ? of(op.getBase(), half) : Value();
-      result = make(op, inHalf(op.getMemory().getType(), half), base, op.getKind(), 0);
+      // Memory of its own: nothing orders what one part writes and the other reads.
+      Value base = op.getBase() ? of(op.getBase(), part) : Value();
+      result = make(op, inPart(op.getMemory().getType(), part), base, op.getKind(), 0);
     } else {
-      DimExpr offset = half ? sizes[0] * bytesOfRow(buffer.getType(), dim) : DimExpr(0);
-      result = make(op, inHalf(buffer.getType(), half), buffer, exec::BufferKind::View, offset);
+      DimExpr offset = part ? sizes[0] * bytesOfRow(buffer.getType(), dim) : DimExpr(0);
+      result = make(op, inPart(buffer.getType(), part), buffer, exec::BufferKind::View, offset);
     }
-    return made[{buffer, half}] = result;
+    return made[{buffer, part}] = result;
   }
 
   /// Memory of a kernel alone, whose size follows from its own sizes.
-  Value workspace(Value buffer, int half) {
+  Value workspace(Value buffer, int part) {
     auto op = buffer.getDefiningOp<exec::BufferOp>();
-    return make(op, inHalf(buffer.getType(), half), Value(), op.getKind(), 0);
+    return make(op, inPart(buffer.getType(), part), Value(), op.getKind(), 0);
   }
 
 private:
-  Type inHalf(Type type, int half) const {
+  Type inPart(Type type, int part) const {
     std::vector<DimExpr> dims = dimsOf(type);
     for (DimExpr &dim : dims)
-      dim = inHalf(dim, half);
+      dim = inPart(dim, part);
     return tensorType(cast<TensorType>(type).getElementType(), dims);
   }
 
@@ -155,7 +156,7 @@ public:
       return success();
     const int64_t usual = optima[*symbol];
     llvm::erase_if(regions, [&](const Region &region) { return gainOf(region, usual) <= 0; });
-    int64_t least = 2 * kRowsOfTile;
+    int64_t least = kPart * kRowsOfTile;
     while (least <= usual && gainAt(least) < kGain * wholeTime(least))
       least *= 2;
     if (regions.empty() || least > usual) {
@@ -167,7 +168,7 @@ public:
     const double gain = gainAt(usual), whole = wholeTime(usual);
     divide(least);
     passedRemark(program.getLoc(), "OverlapCollectives")
-        << llvm::formatv("entry '{0}': halves of the rows compute beside each other's all-reduces from {1} rows on; "
+        << llvm::formatv("entry '{0}': parts of the rows compute beside each other's all-reduces from {1} rows on; "
                          "{2:F1} us less by estimate with {3}, of {4:F1} us",
                          program.getSymName(), least, gain * 1e6, usual, whole * 1e6)
                .str();
@@ -232,7 +233,7 @@ private:
         return false;
       has |= *dim >= 0;
       if (i >= size_t(spec.numInputs) && i < shared && *dim < 0)
-        return false; // both halves would write it
+        return false; // both parts would write it
     }
     return has;
   }
@@ -299,7 +300,7 @@ private:
       if (auto launch = dyn_cast<exec::LaunchOp>(op)) {
         const double whole = timeOf(launch, count);
         computing += whole;
-        lost += std::max(0.0, 2 * timeOf(launch, count / 2) - whole);
+        lost += std::max(0.0, timeOf(launch, count - count / kPart) + timeOf(launch, count / kPart) - whole);
       } else {
         exchanging += exchangeTime(cast<exec::CollectiveOp>(op), count);
       }
@@ -316,31 +317,31 @@ private:
   void divide(int64_t least) {
     const DimExpr size = DimExpr::symbol(rows->symbol());
     const DimExpr isDivided = DimExpr::min(DimExpr::floorDiv(size, least), 1);
-    const DimExpr second = isDivided * DimExpr::floorDiv(size, 2 * kRowsOfTile) * DimExpr(kRowsOfTile);
+    const DimExpr second = isDivided * DimExpr::floorDiv(size, kPart * kRowsOfTile) * DimExpr(kRowsOfTile);
     llvm::DenseSet<Operation *> divided;
     for (const Region &region : regions)
       divided.insert(region.begin(), region.end());
-    Halves halves(*rows, size - second, second, divided);
+    RowParts parts(*rows, size - second, second, divided);
     auto onStream = [](Operation *op, int64_t stream) {
       op->setAttr(kStreamAttr, IntegerAttr::get(IntegerType::get(op->getContext(), 64), stream));
     };
     for (const Region &region : regions) {
-      // Up to the next collective one half, then the other: a launch behind another on its stream may begin early.
+      // Up to the next collective one part, then the other: a launch behind another on its stream may begin early.
       OpBuilder builder(region.back());
       for (auto first = region.begin(), end = first; first != region.end(); first = end) {
         while (end != region.end() && !isa<exec::CollectiveOp>(*end++)) {
         }
-        for (int half : {0, 1})
+        for (int part : {0, 1})
           for (Operation *op : llvm::make_range(first, end)) {
             SmallVector<Value> operands;
             for (Value whole : op->getOperands())
-              operands.push_back(isWorkspace(whole) ? halves.workspace(whole, half) : halves.of(whole, half));
-            Operation *part = builder.clone(*op);
-            part->setOperands(operands);
-            if (auto launch = dyn_cast<exec::LaunchOp>(part))
-              launch.setSymbolsAttr(symbolsIn(halves, launch, half));
-            if (half)
-              onStream(part, kSecondHalf);
+              operands.push_back(isWorkspace(whole) ? parts.workspace(whole, part) : parts.of(whole, part));
+            Operation *made = builder.clone(*op);
+            made->setOperands(operands);
+            if (auto launch = dyn_cast<exec::LaunchOp>(made))
+              launch.setSymbolsAttr(symbolsIn(parts, launch, part));
+            if (part)
+              onStream(made, kSecondPart);
           }
       }
     }
@@ -358,12 +359,12 @@ private:
     return buffer.getDefiningOp<exec::BufferOp>().getKind() == exec::BufferKind::Workspace;
   }
 
-  static DictionaryAttr symbolsIn(const Halves &halves, exec::LaunchOp launch, int half) {
+  static DictionaryAttr symbolsIn(const RowParts &parts, exec::LaunchOp launch, int part) {
     SmallVector<NamedAttribute> values;
     for (NamedAttribute value : launch.getSymbols()) {
       auto formula = dyn_cast<DimAttr>(value.getValue());
       values.push_back(formula ? NamedAttribute(value.getName(), DimAttr::get(launch.getContext(),
-                                                                              halves.inHalf(formula.expr(), half)))
+                                                                              parts.inPart(formula.expr(), part)))
                                : value);
     }
     return DictionaryAttr::get(launch.getContext(), values);

@@ -11,14 +11,14 @@
 // ONE-NOT: exec.stream
 // FEW: [Missed] OverlapCollectives {{.*}}256 rows are too few to compute beside all-reduces
 
-// Products before and behind an all-reduce, and a norm of each row between them: two halves of the rows, the second on
+// Products before and behind an all-reduce, and a norm of each row between them: three quarters of the rows and a quarter, the second on
 // a stream of its own, and the all-reduces, in their order, on a third. What they exchange has memory of its own; the
 // parameter and the result are parts of what the caller gives.
-// REMARK: [Passed] OverlapCollectives {{.*}}entry 'rows': halves of the rows compute beside each other's all-reduces from {{[0-9]+}} rows on
+// REMARK: [Passed] OverlapCollectives {{.*}}entry 'rows': parts of the rows compute beside each other's all-reduces from {{[0-9]+}} rows on
 // CHECK-LABEL: exec.program @rows
 // CHECK: %[[X:[0-9]+]] = exec.buffer "input0" {kind = #exec.kind<input>}
-// CHECK-NEXT: %[[X0:[0-9]+]] = exec.buffer "input0" of %[[X]] {{.*}} {kind = #exec.kind<view>} : {{.*}}<[1, -128*floordiv(S, 256)*min(1, floordiv(S, [[LEAST:[0-9]+]])) + S, 4096]>
-// CHECK-NEXT: %[[X1:[0-9]+]] = exec.buffer "input0" of %[[X]] {{.*}}offset = #lathe.dim<-1048576*floordiv(S, 256)*min(1, floordiv(S, [[LEAST]])) + 8192*S>} : {{.*}}<[1, 128*floordiv(S, 256)*min(1, floordiv(S, [[LEAST]])), 4096]>
+// CHECK-NEXT: %[[X0:[0-9]+]] = exec.buffer "input0" of %[[X]] {{.*}} {kind = #exec.kind<view>} : {{.*}}<[1, -128*floordiv(S, 512)*min(1, floordiv(S, [[LEAST:[0-9]+]])) + S, 4096]>
+// CHECK-NEXT: %[[X1:[0-9]+]] = exec.buffer "input0" of %[[X]] {{.*}}offset = #lathe.dim<-1048576*floordiv(S, 512)*min(1, floordiv(S, [[LEAST]])) + 8192*S>} : {{.*}}<[1, 128*floordiv(S, 512)*min(1, floordiv(S, [[LEAST]])), 4096]>
 // CHECK: exec.launch @matmul_[[UP:[0-9]+]](%[[X0]], %{{[0-9]+}}, %[[P0:[0-9]+]]) {exec.signal = 0 : i64, symbols = {S = #lathe.dim<-128*
 // CHECK: exec.collective "all_reduce" %[[P0]] to %[[S0:[0-9]+]] {{.*}}exec.signal = 1 : i64, exec.stream = 2 : i64, exec.waits = array<i64: 0>
 // CHECK: exec.launch @matmul_[[UP]](%[[X1]], %{{[0-9]+}}, %[[P1:[0-9]+]]) {exec.signal = 2 : i64, exec.stream = 1 : i64, symbols = {S = #lathe.dim<128*
