@@ -36,7 +36,7 @@ LATHE_DEV void joinCluster(const H &h, typename H::Acc *mine, i64 outer, i64 fir
     for (int i = 1; i < CLUSTER; ++i) part[0] = H::Op::apply(part[0], part[i]);
     h.store(outer, first + c, part[0]);
   }
-  clusterSync(); // nobody leaves while others read its memory
+  clusterLeave(); // nobody leaves while others read its memory
 }
 #endif // LATHE_EMULATE
 

@@ -231,7 +231,7 @@ template <class Tile, class H> LATHE_DEV void gemmFragments(const H &h, i64 M64,
 #ifndef LATHE_EMULATE
   if constexpr (SPLIT > 1) {
     __syncwarp();
-    clusterSync(); // nobody leaves while others read its sums
+    clusterLeave(); // nobody leaves while others read its sums
   }
 #endif
 }

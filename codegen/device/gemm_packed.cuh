@@ -277,7 +277,7 @@ LATHE_DEV void gemmPacked(const H &h, i64 M, i64 N, i64 K) {
       store(stored - at, at, half ^ 1);
     }
     __syncwarp();
-    clusterSync(); // nobody leaves while others read its sums
+    clusterLeave(); // nobody leaves while others read its sums
   }
 #endif
 }

@@ -169,7 +169,7 @@ LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &map
     }
   }
   __syncwarp();
-  if constexpr (SPLIT > 1) clusterSync(); // nobody leaves while others read its sums
+  if constexpr (SPLIT > 1) clusterLeave(); // nobody leaves while others read its sums
 }
 
 #endif // LATHE_EMULATE

@@ -35,7 +35,7 @@ template <class Tile, class H> LATHE_DEV void storeTransposed(const H &h, Shared
     h.epilogue(0, (i64)t.m + r, (i64)t.n + column, sums);
   }
   __syncwarp();
-  if constexpr (Tile::SPLIT > 1) clusterSync(); // nobody leaves while others read its sums
+  if constexpr (Tile::SPLIT > 1) clusterLeave(); // nobody leaves while others read its sums
 }
 
 #endif // LATHE_EMULATE

@@ -289,6 +289,12 @@ template <class T> LATHE_DEV void storeToCluster(SharedAddr address, u32 rank, T
     asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.u32 [a], %2; }"
                  ::"r"(address + 4 * i), "r"(rank), "r"(w[i]) : "memory");
 }
+/// By a block whose shared memory others have read, before it ends: until all of them are here. Each thread has used what it
+/// read, so that nothing is on its way. Nothing that was written is handed over: nobody waits for results to arrive in
+/// memory, which takes longer than all the rest.
+LATHE_DEV void clusterLeave() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
 /// clusterSync in two parts.
 LATHE_DEV void clusterArrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 LATHE_DEV void clusterWait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }

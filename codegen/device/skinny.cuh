@@ -123,6 +123,7 @@ LATHE_DEV void storeShare(const H &h, const f32 *mine, i64 n0, i64 N) {
   }
 #endif
   for (int c = first + threadIdx.x * L; c < first + SHARE; c += blockDim.x * L) {
+    if (n0 + c >= N) continue;
     Vec<f32, L> sums;
 #pragma unroll
     for (int l = 0; l < L; ++l) {
@@ -132,10 +133,10 @@ LATHE_DEV void storeShare(const H &h, const f32 *mine, i64 n0, i64 N) {
         for (int i = 0; i < CLUSTER; ++i) sums.v[l] += loadFromCluster<f32>(sharedAddr(mine + c + l), i);
 #endif
     }
-    if (n0 + c < N) h.epilogue(0, 0, n0 + c, sums);
+    h.epilogue(0, 0, n0 + c, sums);
   }
 #ifndef LATHE_EMULATE
-  if constexpr (CLUSTER > 1) clusterSync(); // nobody leaves while others read its memory
+  if constexpr (CLUSTER > 1) clusterLeave(); // nobody leaves while others read its memory
 #endif
 }
 
