@@ -103,7 +103,7 @@ struct Gemm {
                            bool stored = true);
   mlir::LogicalResult buildWgmma();
   mlir::LogicalResult buildMixed();
-  void multiplyWidened(mlir::Type element);
+  void multiplyWidened(mlir::Type element, bool by16);
   void writeStaged(mlir::Type stored);
   void writeAmax(llvm::ArrayRef<std::string> params, mlir::Type before);
 };

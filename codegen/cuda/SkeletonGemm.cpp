@@ -338,7 +338,7 @@ LogicalResult Gemm::buildPacked(Type element, int64_t lanes) {
   holes.line(Twine("static constexpr bool kSigned = ") + (isSigned ? "true;" : "false;"));
   holes.line("LATHE_METHOD const u8 *packed() const { return (const u8 *)in" + Twine(b.argument) + "; }");
   if (form.mixedInput)
-    multiplyWidened(element);
+    multiplyWidened(element, /*by16=*/true);
   else
     operand(a, element);
   parametersOfGroups();

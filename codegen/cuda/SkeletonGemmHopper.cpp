@@ -89,14 +89,17 @@ LogicalResult Gemm::buildWgmma() {
   return success();
 }
 
-/// The product of weights that were widened in registers by 64 of K.
-void Gemm::multiplyWidened(Type element) {
+/// The product of weights that were widened in registers, by 16 of K or by 64.
+void Gemm::multiplyWidened(Type element, bool by16) {
   holes.line(Twine("static constexpr bool kProgrammatic = ") +
              (holes.programmatic() ? "true;" : "false;"));
+  std::vector<std::pair<int, int>> steps;
+  if (!by16)
+    steps = {{0, 0}, {0, 2}, {0, 4}, {0, 6}};
   holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileM),
                                       .element = multipliedName(element),
                                       .aInRegisters = true,
-                                      .steps = {{0, 0}, {0, 2}, {0, 4}, {0, 6}}}));
+                                      .steps = std::move(steps)}));
 }
 
 /// The holes of gemm_mixed.cuh.
@@ -106,7 +109,7 @@ LogicalResult Gemm::buildMixed() {
       holes.kernel.spec->tensorMaps.size() != 2 || (element != "bf16" && element != "f16"))
     return op.emitError("CUDA text: '") << holes.config.family()
            << "' needs weights of 8 bits that become 16, with contiguous k and tensor maps";
-  multiplyWidened(elementTypeOf(op.getA()));
+  multiplyWidened(elementTypeOf(op.getA()), /*by16=*/false);
   dequantizing(b);
   int64_t lanes = Holes::epilogueLanes(op.getResult(), n, 4);
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");

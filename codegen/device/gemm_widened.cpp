@@ -6,67 +6,98 @@
 #include "lathe/codegen/ProductChoice.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace lathe {
 
 using select::ProductChoice;
 using select::specFor;
 
-static constexpr int64_t kDepth = 64; ///< of a stage
+static constexpr int64_t kDepth = 128, kHalf = 64; ///< of a step, and of what TMA brings together of a row
 
-/// Bytes of a stage's weights for a column, by the bits of a code.
-static int64_t weightBytes(int64_t bits) { return kDepth * bits / 8; }
+/// Elements of K in a stage: of many rows half a step, so that there are enough stages.
+static int64_t depthOf(const KernelConfig &c) { return c.tileM > 128 ? kHalf : kDepth; }
 
-/// `lanes` are the bits of a code.
+/// Bytes of a stage's weights for a column; `lanes` are the bits of a code.
+static int64_t weightBytes(const KernelConfig &c) { return c.tileK * c.lanes / 8; }
+
 static int64_t sharedBytes(const KernelConfig &c, const TileFacts &) {
-  return std::max(c.stages * (c.tileM * 2 * kDepth + c.tileN * weightBytes(c.lanes)), c.tileM * (c.tileN + 4) * 4) +
+  return std::max(c.stages * (c.tileM * 2 * c.tileK + c.tileN * weightBytes(c)), c.tileM * (c.tileN + 4) * 4) +
          16 * c.stages + 1024;
 }
 
 /// Threads of a tile: two warps for each 32 columns, and those that load.
 static int64_t threadsOf(const KernelConfig &c) { return 2 * c.tileN + (c.tileN > 64 && c.tileM > 128 ? 128 : 32); }
 
+/// Blocks that share a multiprocessor: as many as have registers.
+static int64_t blocksOfEach(const KernelConfig &c) {
+  const int64_t warpgroups = c.tileM <= 32 ? 4 : c.tileM <= 64 ? 3 : c.tileM <= 128 ? 2 : 1;
+  return std::max<int64_t>(1, warpgroups * 64 / c.tileN);
+}
+
+/// Multiprocessors that clusters of so many blocks can use: those of a cluster must be in one GPC.
+static int64_t multiprocessorsOf(const Target &target, int64_t cluster) {
+  return target.smCount * (cluster <= 2 ? 132 : cluster <= 4 ? 112 : 96) / 132;
+}
+
+/// How long tiles take, in clocks. The warpgroups of a multiprocessor take turns to widen and to multiply; what a step
+/// takes besides is a chain of waits. Fitted to test/perf/gpu/results/int4-tiles-h200.log.
+static double timeOf(const KernelConfig &c, int64_t tiles, int64_t steps, const Target &target) {
+  constexpr double kWaits = 580, kWiden = 300, kMultiplyRow = 4, kEnd = 1500, kAdd = 700; // kAdd: a block of a cluster
+  const int64_t sms = multiprocessorsOf(target, c.cluster), most = blocksOfEach(c);
+  const double turn = std::max(kWiden, kMultiplyRow * double(c.tileM)), each = double((steps + c.cluster - 1) / c.cluster);
+  double time = 0;
+  for (int64_t blocks = tiles * c.cluster; blocks > 0; blocks -= most * sms) {
+    const int64_t shared = std::min(most, (blocks + sms - 1) / sms);
+    time += each * (kWaits + turn * double(shared * c.tileN / 64)) + kEnd + (c.cluster > 1 ? kAdd * double(c.cluster) : 0);
+  }
+  return time;
+}
+
 /// The configuration with what it leaves out filled in; nothing where this product cannot run so.
 static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) {
   const std::string packing = packedRecipe(p);
   const int64_t group = p.b.codeGroup;
   if (packing.empty() || !p.target.hasWgmma() || p.desc.resultPair ||
-      !(group == 0 || group % kDepth == 0 || (group >= 16 && kDepth % group == 0)))
+      !(group == 0 || group % kHalf == 0 || (group >= 16 && kHalf % group == 0)))
     return {};
   const int64_t most = std::min<int64_t>(p.rows.hi, 4096), n = p.sizes.n.constant().value_or(4096), k = *p.sizes.k.constant();
   c.lanes = bitWidth(p.stored.dtype);
   if (c.tileM == 0)
     c.tileM = most <= 16 ? 16 : most <= 32 ? 32 : most <= 64 ? 64 : most <= 128 ? 128 : 256;
+  c.tileK = depthOf(c);
   if (c.tileN == 0) {
-    // Wide tiles where there are enough of them, or where a weight would be widened for rows of several tiles; clusters
-    // where tiles are few.
-    const int64_t smCount = p.target.smCount, high = (most + c.tileM - 1) / c.tileM;
-    auto tilesOf = [&](int64_t columns) { return high * ((n + columns - 1) / columns); };
-    c.tileN = tilesOf(128) * (c.tileM > 128 ? 3 : 1) >= smCount ? 128 : 64;
-    // A step of one warpgroup is a chain of waits, so that several blocks share a multiprocessor where their stages are
-    // small: two, four of 32 rows or of enough steps each (race_int4.py: 15 to 58 % of the time less). Of 128 rows two
-    // in pairs (20 %), while more of a cluster cost more than they gain.
-    auto blocksOfEach = [&](int64_t cluster) {
-      constexpr int64_t kManySteps = 24;
-      if (c.tileN > 64 || c.tileM > 128)
-        return 1;
-      if (c.tileM > 64)
-        return cluster == 2 ? 2 : 1;
-      return c.tileM <= 32 || k / kDepth / cluster >= kManySteps ? 4 : 2;
-    };
-    while (c.cluster < 8 && 2 * c.cluster * tilesOf(c.tileN) <= blocksOfEach(2 * c.cluster) * smCount &&
-           8 * c.cluster * kDepth <= k)
-      c.cluster *= 2;
-    if (c.cluster * tilesOf(c.tileN) > smCount && c.tileN == 64 && c.tileM <= 128 && c.stages == 0)
-      c.stages = c.tileM <= 64 ? 6 : 5;
+    const int64_t high = (most + c.tileM - 1) / c.tileM, steps = (k + kDepth - 1) / kDepth;
+    double least = std::numeric_limits<double>::infinity();
+    KernelConfig best = c;
+    for (int64_t columns : {128, 64})
+      for (int64_t cluster : {1, 2, 4, 8}) {
+        KernelConfig now = c;
+        now.tileN = columns;
+        now.cluster = cluster;
+        if (4 * cluster > steps && cluster > 1) // too few steps to hide a load
+          continue;
+        if (double time = timeOf(now, high * ((n + columns - 1) / columns), steps, p.target); time < least) {
+          least = time;
+          best = now;
+        }
+      }
+    c = best;
   }
   if (c.tileM % 8 != 0 || c.tileM < 8 || c.tileM > 256 || (c.tileN != 64 && c.tileN != 128) || c.cluster < 1 || c.cluster > 8)
     return {};
+  if (c.stages == 0) { // blocks that share a multiprocessor share its memory
+    constexpr int64_t kKept = 1024; // of each block, for the driver
+    const int64_t bytes = (p.target.sharedPerBlock + kKept) / blocksOfEach(c) - kKept;
+    for (c.stages = 8; c.stages > 2 && sharedBytes(c, {}) > bytes;)
+      --c.stages;
+  }
   c.threads = threadsOf(c);
-  const std::optional<TensorMapArg> map = p.map(p.a, kDepth, c.tileM, 128);
+  const std::optional<TensorMapArg> map = p.map(p.a, kHalf, c.tileM, 128);
   if (!map)
     return {};
-  if (!fitStages(c, p.target))
+  const int64_t held = c.tileK < kDepth ? 3 : 2; // stages that one who multiplies has at a time
+  if (c.stages < held || sharedBytes(c, {}) > p.target.sharedPerBlock)
     return {};
   KernelSpec spec = specFor(p.desc, c, DimExpr::ceilDiv(p.sizes.m, DimExpr(c.tileM)) * DimExpr::ceilDiv(p.sizes.n, DimExpr(c.tileN)) *
                                            DimExpr(c.cluster));
@@ -82,7 +113,7 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
   weights.buffer = p.b.codes;
   weights.dims = {DimExpr(row / kWord), DimExpr::ceilDiv(p.sizes.n, DimExpr(kTile))};
   weights.strides = {DimExpr(row)};
-  weights.box = {weightBytes(c.lanes) * kTile / kWord, c.tileN / kTile};
+  weights.box = {weightBytes(c) * kTile / kWord, c.tileN / kTile};
   weights.elementBytes = kWord;
   spec.tensorMaps.push_back(std::move(weights));
   spec.buffers[p.b.codes].packing = packing;
@@ -92,19 +123,35 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
 /// Products of more rows than gemm.packed takes. Codes of 8 bits lie as they are for fewer than
 /// these, and would be in the engine twice. Figures: test/perf/gpu/results/int4-sweep-h200.log.
 static bool offer(ProductChoice &p) {
-  constexpr int64_t kManyRows = 128;
-  if (p.b.codes < 0 || (bitWidth(p.stored.dtype) == 8 && p.rows.lo <= kManyRows))
+  constexpr int64_t kFewRows = 16;
+  if (p.b.codes < 0 || (bitWidth(p.stored.dtype) == 8 && p.rows.lo <= kFewRows))
     return true;
-  return p.addEach({16, 32, 64, kManyRows, DimRange::kUnbounded}, [&](int64_t upTo) {
-    KernelConfig c{&kGemmWidened};
-    c.tileM = std::min<int64_t>(upTo, 256);
-    return specOf(p, c);
-  });
+  for (int64_t upTo : {kFewRows, int64_t(32), int64_t(64), int64_t(128), DimRange::kUnbounded}) {
+    if (p.rows.lo > upTo || p.covered >= upTo)
+      continue;
+    auto tileOf = [&](int64_t rows) {
+      KernelConfig c{&kGemmWidened};
+      c.tileM = std::min<int64_t>(rows, 256);
+      return specOf(p, c);
+    };
+    std::optional<KernelSpec> spec = tileOf(upTo);
+    if (!spec)
+      return true;
+    // Many parameters of short groups may not fit in the registers that a block has which shares its multiprocessor.
+    constexpr int64_t kAlone = 128;
+    std::vector<KernelSpec> otherwise;
+    if (upTo < kAlone)
+      otherwise.push_back(*tileOf(kAlone));
+    if (!p.add(std::move(*spec), upTo, {}, std::move(otherwise)))
+      return false;
+  }
+  return true;
 }
 
 const Skeleton kGemmWidened = {
     .family = "gemm.widened",
-    .block = "t v m n s c: one tile of m x n for c blocks of a cluster, which split K; weights of v bits as fragments",
+    .block = "t v m n k s c: one tile of m x n for c blocks of a cluster, which split K; stages of k; weights of v bits as "
+             "fragments",
     .code = Skeleton::Code::Product,
     .waitsItself = true,
     .sharedBytes = sharedBytes,
@@ -117,8 +164,9 @@ const Skeleton kGemmWidened = {
                 .text = [](const KernelConfig &c, const ProductText &t) {
                   if (!t.depth)
                     return Instance{};
-                  std::string tile = "WidenedTile<" + joined({c.tileM, c.tileN, c.stages, c.cluster, c.lanes}) + ">";
-                  return Instance{{"gemm_widened"}, "gemmWidened<" + tile + ">(h, map0, map1" + sizesOf(t).substr(1) + ");", tile};
+                  std::string tile = "WidenedTile<" + joined({c.tileM, c.tileN, c.stages, c.cluster, c.lanes, c.tileK}) + ">";
+                  return Instance{{"gemm_widened"}, "gemmWidened<" + tile + ">(h, map0, map1" + sizesOf(t).substr(1) + ");", tile, {},
+                                  c.tileM <= 64 ? blocksOfEach(c) : 0};
                 }}};
 
 } // namespace lathe

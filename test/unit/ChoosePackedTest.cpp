@@ -67,22 +67,22 @@ TEST(Choose, WeightsOfFourBitsArePacked) {
   EXPECT_EQ(familyOf(later, "sm_90a"), "gemv.row");
 }
 
-// Several blocks share a multiprocessor: four of 32 rows, or of many steps each, two of 64; of 128 rows pairs.
-TEST(Choose, BlocksOfFewRowsShareMultiprocessors) {
-  for (auto [m, n, k, config] : {std::tuple<int64_t, int64_t, int64_t, const char *>{16, 4096, 14336, "gemm.widened.t160.v4.m16.n64.s6.c8"},
-                                 {32, 4096, 4096, "gemm.widened.t160.v4.m32.n64.s6.c8"},
-                                 {64, 4096, 4096, "gemm.widened.t160.v4.m64.n64.s6.c4"},
-                                 {64, 4096, 14336, "gemm.widened.t160.v4.m64.n64.s6.c8"},
-                                 {128, 4096, 4096, "gemm.widened.t160.v4.m128.n64.s8.c2"},
-                                 {128, 6144, 4096, "gemm.widened.t160.v4.m128.n64.s5.c2"}}) {
+// Blocks share a multiprocessor as far as registers reach, and clusters split K where tiles are few.
+TEST(Choose, TilesOfPackedWeightsGoByRows) {
+  for (auto [m, n, k, config] : {std::tuple<int64_t, int64_t, int64_t, const char *>{32, 6144, 4096, "gemm.widened.t288.v4.m32.n128.k128.s6.c4"},
+                                 {64, 28672, 4096, "gemm.widened.t160.v4.m64.n64.k128.s3.c2"},
+                                 {64, 4096, 4096, "gemm.widened.t160.v4.m64.n64.k128.s3.c4"},
+                                 {128, 4096, 4096, "gemm.widened.t160.v4.m128.n64.k128.s3.c2"},
+                                 {128, 6144, 4096, "gemm.widened.t288.v4.m128.n128.k128.s5.c2"},
+                                 {256, 28672, 4096, "gemm.widened.t384.v4.m256.n128.k64.s6"}}) {
     auto all = chooseVariants(product(m, k, 128, n), *Target::parse("sm_90a"));
     ASSERT_TRUE(all.ok());
     EXPECT_EQ(all->front().spec.config, config);
   }
 }
 
-TEST(Choose, WeightsOfEightBitsArePackedForManyRows) {
-  for (auto [m, family] : {std::pair<int64_t, const char *>{128, "gemm.mixed"}, {129, "gemm.widened"}, {512, "gemm.widened"}}) {
+TEST(Choose, WeightsOfEightBitsArePackedForMoreRows) {
+  for (auto [m, family] : {std::pair<int64_t, const char *>{16, "gemm.skinny"}, {17, "gemm.widened"}, {512, "gemm.widened"}}) {
     KernelDesc d = product(m, 4096, 0);
     d.buffers[1].dtype = DType::I8;
     auto all = chooseVariants(d, *Target::parse("sm_90a"));

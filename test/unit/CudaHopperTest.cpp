@@ -311,8 +311,8 @@ TEST_F(CudaHopper, BlockScaledProductsCompile) {
   };
   for (const Form &f : {Form{"gemm.promoted.t384.m128.n128.k128.s5", 3, "f8E4M3FN", "f32", "f32"},
                         Form{"gemm.promoted.t384.m128.n192.k128.s4", 3, "f8E4M3FN", "bf16", "f32"},
-                        Form{"gemm.promoted.t384.m128.n160.k128.s4", 3, "f8E5M2", "bf16", "bf16"},
-                        Form{"gemm.promoted.t384.r8.m128.n112.k128.s6", 3, "f8E4M3FN", "f16", "f32"},
+                        Form{"gemm.promoted.t384.m128.n64.k128.s6", 3, "f8E5M2", "bf16", "bf16"},
+                        Form{"gemm.promoted.t384.r8.m128.n32.k128.s6", 3, "f8E4M3FN", "f16", "f32"},
                         Form{"gemm.split.promoted.t160.r16.m64.n64.k128.s8.c2", 2, "f8E4M3FN", "bf16", "f32"},
                         Form{"gemm.split.promoted.t160.r8.m64.n96.k128.s7", 2, "f8E4M3FN", "bf16", "f32"}}) {
     std::string name = nameOf("blocks"), number = f.number, scale = f.scale,
@@ -362,13 +362,15 @@ TEST_F(CudaHopper, PackedWeightsOfManyRowsCompile) {
     int64_t group;
     bool zeros;
   };
-  for (const Form &f : {Form{"gemm.widened.t160.v4.m32.n64.s8.c8", "i4", "bf16", 128, false},
-                        Form{"gemm.widened.t288.v4.m64.n128.s8.c4", "ui4", "f16", 16, true},
-                        Form{"gemm.widened.t160.v4.m256.n64.s6", "i4", "bf16", 64, true},
-                        Form{"gemm.widened.t384.v4.m256.n128.s6", "i4", "bf16", 128, false},
-                        Form{"gemm.widened.t288.v8.m128.n128.s8", "ui8", "f16", 0, false},
-                        Form{"gemm.widened.t384.v8.m256.n128.s5.c2", "i8", "bf16", 0, false}}) {
-    std::string name = nameOf("widened"), half = f.half, groups = "384x" + std::to_string(f.group ? 512 / f.group : 1) + "x",
+  for (const Form &f : {Form{"gemm.widened.t160.v4.m32.n64.k128.s4.c8", "i4", "bf16", 128, false},
+                        Form{"gemm.widened.t288.v4.m64.n128.k128.s4.c4", "ui4", "f16", 16, true},
+                        Form{"gemm.widened.t288.v4.m32.n128.k128.s4", "i4", "bf16", 128, true},
+                        Form{"gemm.widened.t160.v4.m32.n64.k128.s3.c8", "i4", "bf16", 192, true},
+                        Form{"gemm.widened.t160.v4.m256.n64.k64.s6", "i4", "bf16", 64, true},
+                        Form{"gemm.widened.t384.v4.m256.n128.k64.s6", "i4", "bf16", 128, false},
+                        Form{"gemm.widened.t288.v8.m128.n128.k128.s4", "ui8", "f16", 0, false},
+                        Form{"gemm.widened.t384.v8.m256.n128.k64.s5.c2", "i8", "bf16", 0, false}}) {
+    std::string name = nameOf("widened"), half = f.half, groups = "384x" + std::to_string(f.group ? (512 + f.group - 1) / f.group : 1) + "x",
                 x = "tensor<?x512x" + half + ", #lathe.t<[M, 512]>>", q = std::string("tensor<384x512x") + f.codes + ">",
                 w = "tensor<384x512x" + half + ">", s = "tensor<" + groups + "f32>", z = "tensor<" + groups + f.codes + ">",
                 y = "tensor<?x384x" + half + ", #lathe.t<[M, 384]>>",

@@ -246,10 +246,12 @@ std::string fn(const std::string &name, const std::string &signature, const std:
 
 void expectCompiles(nvrtc::Compiler &compiler, const std::vector<nvrtc::CompileJob> &jobs,
                     bool harmlessSpills) {
+  size_t job = 0;
   for (const Result<nvrtc::Cubin> &cubin : compiler.compileAll(jobs)) {
+    const std::string &name = jobs[job++].name;
     EXPECT_TRUE(cubin.ok()) << cubin.status().str();
     if (cubin.ok() && !harmlessSpills)
-      EXPECT_EQ(cubin->report.kernels[0].spillStoreBytes, 0);
+      EXPECT_EQ(cubin->report.kernels[0].spillStoreBytes, 0) << name;
   }
 }
 
