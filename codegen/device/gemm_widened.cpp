@@ -41,9 +41,9 @@ static int64_t multiprocessorsOf(const Target &target, int64_t cluster) {
 }
 
 /// How long tiles take, in clocks. The warpgroups of a multiprocessor take turns to widen and to multiply; what a step
-/// takes besides is a chain of waits. Fitted to test/perf/gpu/results/int4-tiles-h200.log.
+/// takes besides is a chain of waits. Fitted to test/perf/gpu/results/int4-tiles-h200-h100.log.
 static double timeOf(const KernelConfig &c, int64_t tiles, int64_t steps, const Target &target) {
-  constexpr double kWaits = 580, kWiden = 300, kMultiplyRow = 4, kEnd = 1500, kAdd = 700; // kAdd: a block of a cluster
+  constexpr double kWaits = 580, kWiden = 300, kMultiplyRow = 4, kEnd = 1500, kAdd = 1000; // kAdd: a block of a cluster
   const int64_t sms = multiprocessorsOf(target, c.cluster), most = blocksOfEach(c);
   const double turn = std::max(kWiden, kMultiplyRow * double(c.tileM)), each = double((steps + c.cluster - 1) / c.cluster);
   double time = 0;

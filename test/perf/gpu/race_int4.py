@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Races products of bf16 (f16 where a name says so) with weights of 4 and 8 bits (DequantizeLinear of a constant, int4 in groups of 128 of K unless
-said) against the same products with weights of 16 bits, ours and torch's, and against torch's `_weight_int4pack_mm`.
+said) against the same products with weights of 16 bits, ours and torch's, and against torch's `_weight_int4pack_mm` and, where
+it is installed (`pip install humming-kernels`), humming's kernels, with codes of its own of the same widths and groups.
 
     race_int4.py prepare FOLDER [GROUP...]   without a GPU: the models' kernels as cubins, with their launches
     race_int4.py run FOLDER [GROUP...]       on a GPU with torch: checks each against float64, then times all candidates
@@ -208,6 +209,31 @@ def int4pack(row, t):
     return lambda: torch._weight_int4pack_mm(t["x"], packed, block, scales)
 
 
+def humming(row, sets):
+    """The same product by humming-kernels, a layer for each set; {} where it is not installed or cannot."""
+    try:
+        from humming.layer import HummingLayer
+    except ImportError:
+        return {}
+    _, n, k, kind, block, _, _ = row["case"]
+    launches = []
+    try:
+        for t in sets:
+            layer = HummingLayer(shape_n=n, shape_k=k, weight_config={"dtype": "int" + kind[1], "group_size": block}, torch_dtype=t["x"].dtype).cuda()
+            wide = weights(row, t)
+            layer.load_from_unquantized(wide.to(t["x"].dtype))
+            layer.transform()
+            launches.append(lambda t=t, layer=layer: layer(t["x"]))
+        # Weights are rounded once more to its codes.
+        error = relative_error(launches[-1]().float(), sets[-1]["x"].double() @ wide.double().t())
+    except Exception as e:  # a library that cannot is no rival
+        print(f"{row['name']}: humming: {type(e).__name__}: {str(e)[:120]}")
+        return {}
+    if not error < 0.3:
+        print(f"{row['name']}: humming has another result: error {error:.1e}")
+    return {"humming": launches}
+
+
 def copy_rate():
     """GB/s, read and written, by the faster of torch's copy and a kernel of it."""
     import torch
@@ -251,6 +277,7 @@ def run(folder, groups):
             candidates["torch"] = [lambda t=t: torch.mm(t["x"], t["w"].t(), out=t["y"]) for t in wide]
             if kind == "i4" and block:
                 candidates["int4pack"] = [int4pack(row, t) for t in sets]
+            candidates.update(humming(row, sets))
         rounds = race_rounds(candidates, ROUNDS if row["group"] != "sweep" else 9)
         times = {c: median(v) for c, v in rounds.items()}
         against = {c: ratio(rounds, c) for c in rounds if c != "lathe"}
@@ -294,10 +321,11 @@ def summary(results):
             if rows:
                 mean = math.exp(sum(math.log(r["ratios"]["bf16"]) for r in rows) / len(rows))
                 bar(f"{kind}, {m} rows against bf16 (bar {least}; least {min(r['ratios']['bf16'] for r in rows):.3f})", f"{mean:.3f}", mean >= least)
-    rivals = [r["ratios"]["int4pack"] for r in results if "int4pack" in r["ratios"]]
-    if rivals:
-        mean = math.exp(sum(map(math.log, rivals)) / len(rivals))
-        bar(f"against _weight_int4pack_mm (bar 1.05; least {min(rivals):.3f})", f"{mean:.3f}", mean >= 1.05)
+    for rival, name in (("int4pack", "_weight_int4pack_mm"), ("humming", "humming-kernels")):
+        ratios = [r["ratios"][rival] for r in results if rival in r["ratios"]]
+        if ratios:
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            bar(f"against {name} (bar 1.05; least {min(ratios):.3f})", f"{mean:.3f}", mean >= 1.05)
     return missed
 
 
