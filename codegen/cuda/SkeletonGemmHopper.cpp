@@ -68,6 +68,14 @@ LogicalResult Gemm::buildWgmma() {
                                                                 : std::vector<std::pair<int, int>>{},
                                       .sparse = form.sparse}));
   if (form.blockSparse)
+    holes.line(Twine("static constexpr bool kChecked = ") + truth(form.checksRows) + ";");
+  if (form.checksRows) {
+    if (holes.kernel.spec->workspaceBytes == DimExpr(0) || holes.kernel.spec->launches.size() != 2)
+      return op.emitError("CUDA text: '") << holes.config.family() << "' needs a workspace and a launch ahead";
+    holes.line("LATHE_METHOD const u32 *nonfinite() const { return (const u32 *)work0; }");
+    operand(a, Evaluator::storageType(elementTypeOf(op.getA())));
+  }
+  if (form.blockSparse)
     holes.line("LATHE_METHOD const u8 *packed() const { return (const u8 *)in" + Twine(b.argument) + "; }");
   if (isStreamK(holes.config)) {
     if (holes.kernel.spec->workspaceBytes == DimExpr(0))

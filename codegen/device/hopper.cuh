@@ -70,6 +70,13 @@ template <int STAGES> LATHE_DEV void ringInit(SharedAddr full, SharedAddr empty,
 LATHE_DEV void namedBarrierSync(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+/// Whether one of them says so; what they wrote to shared memory before is there for all.
+LATHE_DEV bool namedBarrierAny(u32 id, u32 threads, bool so) {
+  u32 any;
+  asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %3, 0; bar.red.or.pred q, %1, %2, p; selp.u32 %0, 1, 0, q; }"
+               : "=r"(any) : "r"(id), "r"(threads), "r"((u32)so) : "memory");
+  return any != 0;
+}
 LATHE_DEV void namedBarrierArrive(u32 id, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

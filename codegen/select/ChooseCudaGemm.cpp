@@ -86,6 +86,17 @@ std::optional<KernelSpec> ProductChoice::wgmma(KernelConfig c) const {
   return hopper->spec(hopper->complete(c), rows.hi);
 }
 
+std::optional<double> ProductChoice::denseTime(int64_t m) const {
+  KernelConfig best = hopper ? hopper->choose(m, m) : KernelConfig();
+  return best.form ? std::optional(hopper->timeOf(best, m)) : std::nullopt;
+}
+
+int64_t ProductChoice::usualRows() const {
+  constexpr int64_t kMany = 4096;
+  Result<int64_t> usual = sizes.m.evaluate(desc.usual);
+  return std::max<int64_t>(1, usual ? *usual : std::min(rows.hi, kMany));
+}
+
 /// Tiles for ever more rows; neighbours that are the same are one variant.
 bool ProductChoice::addWgmma() {
   if (!hopper)
@@ -191,14 +202,16 @@ Status ProductChoice::choose() {
 
 /// A kernel has one list of buffers: where one variant needs memory to work in, all are given it.
 static void giveWorkspace(std::vector<KernelVariant> &variants) {
-  const KernelSpec *largest = nullptr;
+  DimExpr most = 0;
+  BufferArg work;
   for (const KernelVariant &v : variants)
-    if (v.spec.workspaceBytes != DimExpr(0) &&
-        (!largest || *v.spec.workspaceBytes.constant() > *largest->workspaceBytes.constant()))
-      largest = &v.spec;
-  if (!largest)
+    if (v.spec.workspaceBytes != DimExpr(0)) {
+      most = most == DimExpr(0) ? v.spec.workspaceBytes : DimExpr::max(most, v.spec.workspaceBytes);
+      work = v.spec.buffers.back();
+    }
+  if (most == DimExpr(0))
     return;
-  BufferArg work = largest->buffers.back();
+  work.dims = work.physical = {most};
   auto give = [&](KernelSpec &spec) {
     if (spec.workspaceBytes != DimExpr(0))
       spec.buffers.pop_back();

@@ -382,6 +382,17 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
       late || (desc.operands[1].isWeight &&
                (upTo <= kFewRows ||
                 timeOf(c, upTo) < (isSwapped(c) ? fit::kShortSwapped : fit::kShort)));
+  if (c.form->product.checksRows) { // a warp a row
+    constexpr int64_t kWarps = 8, kDepthOfWord = 2048;
+    addWorkspace(spec, sizes.m * DimExpr::ceilDiv(sizes.k, DimExpr(kDepthOfWord)) * DimExpr(4));
+    LaunchSpec finite = spec.launches[0];
+    finite.function += "_finite";
+    finite.grid[0] = DimExpr::ceilDiv(sizes.m, DimExpr(kWarps));
+    finite.block[0] = 32 * kWarps;
+    finite.sharedBytes = 0;
+    finite.programmaticDependent = false;
+    spec.launches.insert(spec.launches.begin(), finite);
+  }
   std::vector<DimCondition> ignored;
   Matrix a = *operandMatrix(desc, desc.operands[0], sizes, sizes.folded, ignored);
   Matrix b = *operandMatrix(desc, desc.operands[1], sizes, false, ignored);
@@ -419,7 +430,7 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
     int64_t high = 64; // rows of results that are stored together
     if (isSwapped(c)) {
       wide = 64;
-      high = sparse ? sparseStagedRows(c.tileM) : wgmmaStagedRows(c.tileM);
+      high = c.form->product.packsZerosAway() ? sparseStagedRows(c.tileM) : wgmmaStagedRows(c.tileM);
       swizzle = 128;
     }
     auto stored = [&](const Matrix &matrix, TensorMapArg::Role role) {

@@ -70,9 +70,14 @@ std::string bsrRecipe(int64_t capacity, bool transposed) {
   return "bsr64c" + std::to_string(capacity) + (transposed ? "t" : "");
 }
 
+static int64_t pairsOf(const PanelLayout &l) {
+  return (l.columns + kPairedPanels * kBlockSide - 1) / (kPairedPanels * kBlockSide);
+}
+
+int64_t PanelLayout::bsrBitsAt() const { return 4 * (4 + pairsOf(*this) + 1); }
+
 int64_t PanelLayout::bsrStepsAt() const {
-  const int64_t pairs = (columns + kPairedPanels * kBlockSide - 1) / (kPairedPanels * kBlockSide);
-  return (8 + 4 * (pairs + 1) + 15) / 16 * 16;
+  return (bsrBitsAt() + 4 * kPairedPanels * pairsOf(*this) * bsrWords() + 15) / 16 * 16;
 }
 
 int64_t PanelLayout::bsrBlocksAt() const { return (bsrStepsAt() + 8 * capacity + 127) / 128 * 128; }
@@ -614,10 +619,12 @@ void WeightPacker::makeBsr(int64_t piece, const std::byte *from, std::byte *to) 
   constexpr int64_t kPiece = 8; // elements
   const PanelLayout &l = layout;
   if (piece == 0) {
-    const uint32_t at[] = {uint32_t(l.bsrStepsAt()), uint32_t(l.bsrBlocksAt())};
+    const uint32_t at[] = {uint32_t(l.bsrBitsAt()), uint32_t(l.bsrStepsAt()), uint32_t(l.bsrBlocksAt()), 0};
     std::memcpy(to, at, sizeof at);
     std::memcpy(to + sizeof at, blockSteps.begins.data(), blockSteps.begins.size() * sizeof(uint32_t));
-    to += at[0];
+    for (const auto &[step, panel] : places)
+      to[at[0] + panel * l.bsrWords() * 4 + step / 8] |= std::byte(1 << step % 8);
+    to += at[1];
     for (const BlockSteps::Step &s : blockSteps.steps) {
       const uint32_t step[] = {s.number, s.first * 4 + s.has[0] + 2 * s.has[1]};
       std::memcpy(to, step, sizeof step);

@@ -133,6 +133,33 @@ def test_two_of_four(tmp_path):
     lathe_cli.lathe("prune", path, "--scheme", "2:4", "--check")
 
 
+def test_blocks_of_64(tmp_path):
+    """sm_90a reads the blocks of 64x64 that are not zero where --sparse-weights=always says so; the engine is the same
+    where it is made from the text of a phase."""
+    path, sides = tmp_path / "m.onnx", (256, 384)
+    rng = np.random.default_rng(6)
+    weights = [rng.normal(size=shape) for shape in (sides, sides[::-1])]
+    for w in weights:
+        keep = rng.random((w.shape[0] // 64, w.shape[1] // 64)) < 0.25
+        w *= keep.repeat(64, 0).repeat(64, 1)
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["h"]), helper.make_node("Relu", ["h"], ["r"]), helper.make_node("MatMul", ["r", "w1"], ["y"])]
+    value = lambda name, dims: helper.make_tensor_value_info(name, TensorProto.FLOAT16, dims)
+    graph = helper.make_graph(nodes, "g", [value("x", ["N", sides[0]])], [value("y", ["N", sides[0]])],
+                              [numpy_helper.from_array(w.astype(np.float16), f"w{i}") for i, w in enumerate(weights)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
+    for how in ("always", "auto"):
+        engine = lathe_cli.compile_model(path, tmp_path / f"{how}.lathe", f"--sparse-weights={how}", "--remarks", tmp_path / "r.json", target="sm_90a")
+        assert (kernels(engine).count("gemm.bsr.cooperative") >= 2) == (how == "always"), kernels(engine)
+        remarks = [json.dumps(r) for r in json.load(open(tmp_path / "r.json")) if "64x64" in json.dumps(r)]
+        assert len(remarks) == 2 and all(("they are left out" in r) == (how == "always") for r in remarks), remarks
+    folder = tmp_path / "select"
+    folder.mkdir()
+    lathe_cli.lathe("compile", path, "-o", folder / "m.mlir", "--stop-after=select", "--target=sm_90a", "--sparse-weights=always")
+    assert "bsr64c" in (folder / "m.mlir").read_text()
+    lathe_cli.lathe("compile", folder / "m.mlir", "-o", folder / "m.lathe")
+    assert (folder / "m.lathe").read_bytes() == (tmp_path / "always.lathe").read_bytes()
+
+
 def test_almost_two_of_four(tmp_path):
     """The first element that offends is named, and the weights stay dense."""
     path = tmp_path / "m.onnx"

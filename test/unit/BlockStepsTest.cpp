@@ -91,13 +91,14 @@ std::vector<double> multiplied(const std::vector<std::byte> &packed, const std::
     std::memcpy(&w, packed.data() + at, 4);
     return w;
   };
-  const size_t steps = word(0), blocks = word(4);
+  const size_t bits = word(0), steps = word(4), blocks = word(8), words = (row.size() + 2047) / 2048;
   std::vector<double> sums((n + 127) / 128 * 128);
   for (int64_t pair = 0; pair < (n + 127) / 128; ++pair)
-    for (uint32_t s = word(8 + 4 * pair); s < word(12 + 4 * pair); ++s) {
+    for (uint32_t s = word(16 + 4 * pair); s < word(20 + 4 * pair); ++s) {
       const uint32_t number = word(steps + 8 * s), has = word(steps + 8 * s + 4);
       uint32_t block = has >> 2;
       for (int64_t panel = 0; panel < 2; ++panel) {
+        EXPECT_EQ(word(bits + 4 * ((2 * pair + panel) * words + number / 32)) >> number % 32 & 1, has >> panel & 1);
         if (!(has >> panel & 1))
           continue;
         for (int64_t c = 0; c < 64; ++c)

@@ -164,7 +164,8 @@ TEST(ChooseBlocks, AnyNumberOfRows) {
 
 TEST(ChooseBlocks, OtherwiseTheProductIsDense) {
   for (int64_t m : {1, 2048}) {
-    KernelDesc automatic = blocks(product(m), 0.75), input = automatic, wide = blocks(product(m, 4096, 4096, DType::F32), 0.75);
+    KernelDesc automatic = blocks(product(m), m == 1 ? 0.75 : 0.02), input = blocks(product(m), 0.75),
+               wide = blocks(product(m, 4096, 4096, DType::F32), 0.75);
     automatic.alwaysSparse = false;
     input.operands[1].isWeight = false;
     for (const KernelDesc &d : {automatic, input, wide})
@@ -172,6 +173,24 @@ TEST(ChooseBlocks, OtherwiseTheProductIsDense) {
         EXPECT_FALSE(isBlockSparse(v)) << v.spec.config;
     for (const KernelVariant &v : variantsOf(blocks(product(m), 0.75), "sm_80"))
       EXPECT_FALSE(isBlockSparse(v)) << v.spec.config;
+  }
+}
+
+// Results stay what they are, infinities and all: a launch ahead finds the rows that have some.
+TEST(ChooseBlocks, RowsAreLookedThroughWhereThatPays) {
+  for (DimExpr m : {DimExpr(2048), DimExpr::symbol("M")}) {
+    KernelDesc d = blocks(product(m, 4096, 4096), 0.75);
+    d.symbols["M"] = {0, DimRange::kUnbounded};
+    d.alwaysSparse = false;
+    std::vector<KernelVariant> all = variantsOf(d);
+    for (const KernelVariant &v : all) {
+      EXPECT_TRUE(isBlockSparse(v)) << v.spec.config;
+      EXPECT_NE(v.spec.config.find(".checked"), std::string::npos) << v.spec.config;
+      ASSERT_EQ(v.spec.launches.size(), 2u);
+      EXPECT_EQ(v.spec.launches[0].block[0], DimExpr(256));
+      EXPECT_EQ(v.spec.workspaceBytes, m * DimExpr(2 * 4)); // a bit for each 64 of 4096
+      EXPECT_EQ(v.spec.buffers.back().dims[0], v.spec.workspaceBytes);
+    }
   }
 }
 

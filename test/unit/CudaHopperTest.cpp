@@ -420,11 +420,13 @@ TEST_F(CudaHopper, BlockSparseWeightsCompile) {
     const char *config, *half;
     bool along, residual;
   };
-  for (const Form &f : {Form{"gemm.bsr.cooperative.t384.m256.n128.k64.s4", "bf16", true, false},
-                        Form{"gemm.bsr.cooperative.t384.m224.n128.k64.s4", "f16", false, false},
-                        Form{"gemm.bsr.cooperative.t384.m128.n128.k64.s6", "bf16", true, true},
-                        Form{"gemm.bsr.cooperative.t384.m48.n128.k64.s8", "bf16", false, true},
-                        Form{"gemm.bsr.cooperative.t384.m16.n128.k64.s11", "f16", true, false}}) {
+  for (const Form &f : {Form{"gemm.bsr.cooperative.t384.v6.m256.n128.k64.s5", "bf16", true, false},
+                        Form{"gemm.bsr.cooperative.t384.v8.m224.n128.k64.s4", "f16", false, false},
+                        Form{"gemm.bsr.cooperative.t384.v9.m128.n128.k64.s7", "bf16", true, true},
+                        Form{"gemm.bsr.cooperative.t384.v12.m48.n128.k64.s12", "bf16", false, true},
+                        Form{"gemm.bsr.cooperative.t384.v20.m16.n128.k64.s12", "f16", true, false},
+                        Form{"gemm.bsr.cooperative.checked.t384.v6.m256.n128.k64.s5", "bf16", true, false},
+                        Form{"gemm.bsr.cooperative.checked.t384.v9.m96.n128.k64.s8", "f16", false, true}}) {
     std::string name = nameOf("bsr"), e = f.half, w = std::string(f.along ? "tensor<328x520x" : "tensor<520x328x") + e + ">",
                 x = "tensor<?x520x" + e + ", #lathe.t<[M, 520]>>", y = "tensor<?x328x" + e + ", #lathe.t<[M, 328]>>";
     std::string r = f.residual ? y : "tensor<328x" + e + ">";
@@ -433,6 +435,10 @@ TEST_F(CudaHopper, BlockSparseWeightsCompile) {
                       "\n  %1 = lathe.add %0, %r : (" + y + ", " + r + ") -> " + y + "\n  return %1 : " + y),
                f.config};
     c.packing = f.along ? "bsr64c20t" : "bsr64c20";
+    if (std::string_view(f.config).find("checked") != std::string_view::npos) { // a launch ahead looks through the rows
+      c.workspace = "4*M";
+      c.ahead = {"ceildiv(M, 8)"};
+    }
     c.maps = 1 + 1 + f.residual; // A, results: blocks of the weights are copied as they lie
     CudaKernel kernel = add(name, c);
     EXPECT_NE(kernel.source.find("gemmBsr<BsrTile<"), std::string::npos);

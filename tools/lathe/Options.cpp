@@ -238,8 +238,9 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
   parser.add("sparse-weights", "auto|never|always",
              "Leave zeros in the weights of products out. CPU: blocks of 1x16 and 4x16, where an estimate says that it "
              "gains 3 % (auto, the default), nowhere (never), or wherever it is possible (always); results are the "
-             "same. sm_90a: two of each four along the depth of 16-bit weights (2:4), or blocks of 64x64, with always alone; an input that is "
-             "infinite or NaN where the weight is a zero that is left out then does not make the result NaN",
+             "same. sm_90a: blocks of 64x64 of 16-bit weights in the same way, and two of each four along the depth (2:4) "
+             "with always alone; with always an input that is infinite or NaN where the weight is a zero that is left out "
+             "does not make the result NaN",
              compile("sparse-weights"));
   parser.add("streams", "N",
              "GPU: spread independent kernels over at most N streams, wherever an estimate says that "

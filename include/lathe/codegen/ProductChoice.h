@@ -66,6 +66,10 @@ public:
   /// model of time (HopperGemmTime.cpp) for ever more of them.
   bool addWgmma();
   std::optional<KernelSpec> wgmma(KernelConfig config) const;
+  /// What the fastest dense tile takes for so many rows, in ns by the model of time; nothing where there is none.
+  std::optional<double> denseTime(int64_t rows) const;
+  /// Rows to judge by: those that are known or wanted, else many.
+  int64_t usualRows() const;
   /// The packing of 2:4 sparse weights (support/Packing.h); empty where there are none.
   std::string sparsePacking() const;
   /// Conditions of a variant that was asked for.

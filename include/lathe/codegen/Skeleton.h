@@ -118,6 +118,7 @@ struct AttentionText {
   bool maskTiles = false; ///< TMA brings tiles of a mask, by map3
   size_t launches = 1;
   int64_t listThreads = 0; ///< of the launch ahead
+  int64_t blocks = 0;      ///< at most, among which a launch ahead deals tiles of queries out
 };
 
 /// What the struct of holes of a product needs to have (codegen/cuda/SkeletonGemm.cpp), and when the
@@ -137,6 +138,7 @@ struct ProductForm {
   bool packed = false;         ///< B must be, as fragments (Packing.h): gemm_packed.cuh and those beside it
   bool sparse = false;         ///< B must be 2:4 sparse, packed as `sparse24` (Packing.h): gemm_sparse.cuh, gemm_sparse_few.cuh
   bool blockSparse = false;    ///< B must have blocks of zeros, packed as `bsr64` (Packing.h): gemm_bsr.cuh
+  bool checksRows = false;     ///< ... a launch ahead finds infinities and NaN in A (finite_rows.cuh)
   bool pairs = false;          ///< kPair: a result may be made of two columns of sums
   int64_t interleave = 1;      ///< CPU: neighbours of K that an instruction multiplies and adds; with more
                                ///< than 1, both operands are integers of 8 bits

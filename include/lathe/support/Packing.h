@@ -52,8 +52,9 @@
 // at k = 32 * (lane % 4 / 2) + 16 * (lane % 2) + 0 .. 15, four bits for each four of K from the lowest on: the place of the
 // first element that is kept, then of the second. Weights that are not 2:4 are refused by WeightPacker::prepare.
 //
-// `bsr64` has words of 32 bits first: how many bytes on the steps begin, and the blocks; [pairs of panels + 1] the number
-// of the first step of each pair and that of the end, filled up to 16 bytes. Then [C] steps, each a word that says which
+// `bsr64` has words of 32 bits first: how many bytes on the bits of the panels begin, the steps, the blocks, and a zero;
+// [pairs of panels + 1] the number of the first step of each pair and that of the end; of each panel of a pair
+// [K / 2048] words with a bit for each 64 of K in which it has a block, all filled up to 16 bytes. Then [C] steps, each a word that says which
 // 64 of K it is and one with four times the number of its first block, plus 1 where the first panel has a block and 2
 // where the second has, filled up to 128 bytes; then [C] blocks of [64 columns][64 of K] elements, in which the piece of
 // 16 bytes p of column n lies at p ^ n % 8, as the 128-byte swizzle of tensor maps has it. Blocks are filled with zeros
@@ -126,8 +127,10 @@ struct PanelLayout {
   int64_t sparseSteps() const { return (depth + kSparseStep - 1) / kSparseStep; }
   int64_t sparseValueBytes() const { return panel * sparseSteps() * kSparseStep; }
   int64_t sparseWordBytes() const { return sparseSteps() * 32 * 4; }
-  /// Bsr: where steps and blocks begin, and what a block takes, in bytes.
+  /// Bsr: where the bits of panels, steps and blocks begin, and what a block takes, in bytes; words of bits of a panel.
   static constexpr int64_t kBsrBytes = 64 * 64 * 2;
+  int64_t bsrWords() const { return (depth + 2047) / 2048; }
+  int64_t bsrBitsAt() const;
   int64_t bsrStepsAt() const;
   int64_t bsrBlocksAt() const;
   /// Element offset of column n at depth k; not of Parts, Blocks, TwoOfFour and Bsr.
