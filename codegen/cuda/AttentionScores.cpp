@@ -28,6 +28,8 @@ bool fitsWord(Value v, int depth = 8) {
   if (matchPattern(v, m_Constant(&numbers)))
     return llvm::all_of(numbers.getValues<APInt>(),
                         [](const APInt &n) { return n.abs().ult(1 << 24); });
+  if (auto select = dyn_cast<arith::SelectOp>(op))
+    return fitsWord(select.getTrueValue(), depth - 1) && fitsWord(select.getFalseValue(), depth - 1);
   if (!isa<arith::IndexCastOp, arith::AddIOp, arith::SubIOp, vector::BroadcastOp, vector::StepOp>(
           op) &&
       !(isa<arith::MulIOp>(op) && llvm::any_of(op->getOperands(), [](Value factor) {
@@ -38,17 +40,26 @@ bool fitsWord(Value v, int depth = 8) {
   return llvm::all_of(op->getOperands(), [&](Value x) { return fitsWord(x, depth - 1); });
 }
 
-/// Positions become numbers from 32 bits, which takes one instruction.
+/// Positions become numbers from 32 bits, and are compared by them, which takes one instruction.
 void narrowPositions(func::FuncOp fn) {
-  fn.walk([&](arith::SIToFPOp op) {
-    Value x = op.getIn();
-    if (!getElementTypeOrSelf(x.getType()).isInteger(64) || !fitsWord(x))
-      return;
-    OpBuilder b(op);
+  auto isLong = [](Value x) { return getElementTypeOrSelf(x.getType()).isInteger(64); };
+  auto narrow = [](OpOperand &operand) {
+    OpBuilder b(operand.getOwner());
+    Value x = operand.get();
     Type word = b.getI32Type();
     if (auto vector = dyn_cast<VectorType>(x.getType()))
       word = vector.clone(word);
-    op.getInMutable().assign(arith::TruncIOp::create(b, op.getLoc(), word, x));
+    operand.assign(arith::TruncIOp::create(b, operand.getOwner()->getLoc(), word, x));
+  };
+  fn.walk([&](arith::SIToFPOp op) {
+    if (isLong(op.getIn()) && fitsWord(op.getIn()))
+      narrow(op.getInMutable());
+  });
+  fn.walk([&](arith::CmpIOp op) {
+    if (!isLong(op.getLhs()) || op.getPredicate() > arith::CmpIPredicate::sge || !fitsWord(op.getLhs()) || !fitsWord(op.getRhs()))
+      return;
+    narrow(op.getLhsMutable());
+    narrow(op.getRhsMutable());
   });
 }
 
@@ -153,9 +164,13 @@ void Attention::listHoles() {
   std::string count = sameAlong(3) ? "1" : holes.dim(dimOf(op.getQ(), 1));
   holes.line("LATHE_METHOD const u16 *list(i64 head, i64 batch, u32 row, u32 rows, i64 keys, int "
              "tile) const {");
-  holes.line("  return (const u16 *)work0 + ((" + batch + " * " + count + " + " + heads +
-             ") * rows + row) * attentionListSize(keys, tile);");
+  // The order of tiles of queries lies ahead of the lists.
+  const int64_t queries = (holes.config.threads / 128 - 1) * 64;
+  const DimExpr tiles = DimExpr::ceilDiv(dimOf(op.getQ(), 2), DimExpr(queries)) * dimOf(op.getQ(), 1) * dimOf(op.getQ(), 0);
+  holes.line("  return (const u16 *)(work0 + " + holes.dim(attentionOrderBytes(tiles, holes.kernel.target->smCount)) + ") + ((" +
+             batch + " * " + count + " + " + heads + ") * rows + row) * attentionListSize(keys, tile);");
   holes.line("}");
+  holes.line("LATHE_METHOD const u32 *order() const { return (const u32 *)work0; }");
 }
 
 /// What comes to the scores of a key where that is the same for all queries.

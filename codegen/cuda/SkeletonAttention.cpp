@@ -381,7 +381,8 @@ FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelCon
                      .keys = holes.dim(dimOf(op.getK(), 2)),
                      .maskTiles = attention.hasMaskTiles(),
                      .launches = launches.size(),
-                     .listThreads = launches.front().block[0]};
+                     .listThreads = launches.front().block[0],
+                     .blocks = kernel.target->smCount};
   return holes.text(config.form->attention.text(config, text));
 }
 

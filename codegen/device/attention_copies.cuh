@@ -1,6 +1,6 @@
 //===- attention_copies.cuh - what attention on Hopper copies ----------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Needs: reduce, hopper, attention_tile
+// Needs: reduce, hopper, attention_tile, attention_order
 //
 // The producer side of attention_wgmma.cuh, and what producers and consumers agree on: the order of
 // tiles of queries, the tiles of keys that each of them sees, and the barriers. One warp loads queries
@@ -15,6 +15,7 @@
 //
 //   static constexpr bool kListed;     there are lists, u16 of:
 //   const u16 *list(i32 head, i32 batch, u32 row, u32 rows, i64 keys, int tile);   of tile `row` of queries
+//   const u32 *order();                and the order of attention_order.cuh
 //   static constexpr int kGroup;       query heads of a key head
 //   i32 keyHead(i32 h);
 //   static constexpr bool kPages;      keys and values lie in pages of sixteen rows:
@@ -94,8 +95,9 @@ template <class Tile, class H> LATHE_DEV AttentionPlan attentionPlan(i64 heads, 
   return p;
 }
 
-/// The tile of queries that this block takes in a round.
-template <class H> LATHE_DEV u32 attentionTile(u32 round) {
+/// The tile of queries that this block takes in a round; no tile where it is through.
+template <class H> LATHE_DEV u32 attentionTile(const H &h, const AttentionPlan &p, u32 round) {
+  if constexpr (H::kListed) return h.order()[blockIdx.x * attentionPlaces(p.tiles, gridDim.x) + round];
   const bool back = H::kCausal && (round & 1);
   return round * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
@@ -145,6 +147,14 @@ LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan 
   // One or two blocks that are known would be a text of their own, with spills.
   w.blocks = unknownNumber(end <= 0 ? 1 : (i32)(((u32)end + Tile::KEYS - 1) / Tile::KEYS));
   return w;
+}
+
+/// A launch ahead, of one block: the order of the tiles for so many blocks, and behind it memory to work in.
+template <class Tile, int THREADS, class H>
+LATHE_DEV void attentionOrders(const H &h, i64 heads, i64 batches, i64 queries, i64 keys, u32 blocks, u32 *order) {
+  const AttentionPlan p = attentionPlan<Tile, H>(heads, batches, queries, keys);
+  attentionOrder<THREADS>(p.tiles, p.tiles < blocks ? p.tiles : blocks, order, order + 2 * p.tiles + 3 * blocks,
+                          [&](u32 t) { return (u32)attentionWork<Tile>(h, t, p, queries, keys).blocks; });
 }
 
 /// A ring of tiles of keys, or of values, and the warp that fills it: one lane of it, or one for each box
@@ -197,10 +207,10 @@ LATHE_DEV void overAttentionTiles(const H &h, const AttentionPlan &plan, i64 que
   constexpr bool AHEAD = !H::kPages && !H::kListed && H::kHeadV <= 192;
   auto workOf = [&](u32 tile) { return attentionWork<Tile>(h, tile, plan, queries, keys); };
   AttentionWork next{};
-  if constexpr (AHEAD) next = workOf(blockIdx.x);
-  for (u32 round = 0, tile = blockIdx.x; tile < plan.tiles;) {
+  if constexpr (AHEAD) next = workOf(attentionTile(h, plan, 0));
+  for (u32 round = 0, tile = attentionTile(h, plan, 0); tile < plan.tiles;) {
     const AttentionWork w = AHEAD ? next : workOf(tile);
-    tile = attentionTile<H>(++round);
+    tile = attentionTile(h, plan, ++round);
     for (i32 n = w.blocks - 1; n >= 0; --n) {
       copy(w, (i32)(w.entry<H>(n) >> 1) * Tile::KEYS, n == w.blocks - 1);
       if (AHEAD && n == w.blocks - 1) next = workOf(tile);

@@ -120,9 +120,11 @@ static int64_t keysOfTile(const AttentionChoice &a, bool keyMask) {
   return widest <= 128 ? 128 : widest <= 192 ? 112 : 80;
 }
 
-/// The launch ahead that lists the tiles of keys which the mask lets through
-/// (attention_blocks.cuh).
-static void addLists(const KernelDesc &desc, int64_t queries, int64_t keys, KernelSpec &spec) {
+constexpr int64_t kOrderThreads = 256;
+
+/// The launches ahead that list the tiles of keys which the mask lets through (attention_blocks.cuh), and deal the tiles
+/// of queries out to blocks (attention_order.cuh).
+static void addLists(const KernelDesc &desc, int64_t queries, int64_t keys, int64_t smCount, KernelSpec &spec) {
   DimExpr rows = DimExpr::ceilDiv(desc.parallel[2], DimExpr(queries)),
           tiles = DimExpr::ceilDiv(desc.reduction[0], DimExpr(keys));
   LaunchSpec lists = spec.launches[0];
@@ -130,10 +132,16 @@ static void addLists(const KernelDesc &desc, int64_t queries, int64_t keys, Kern
   lists.grid[0] = rows;
   lists.grid[1] = desc.maskDims[1];
   lists.grid[2] = desc.maskDims[0];
-  lists.block[0] = 512;
+  lists.block[0] = 1024;
   lists.sharedBytes = tiles;
-  spec.launches.insert(spec.launches.begin(), lists);
-  select::addWorkspace(spec, DimExpr(2) * desc.maskDims[0] * desc.maskDims[1] * rows * (tiles + DimExpr(1)));
+  LaunchSpec order = spec.launches[0];
+  order.function += "_order";
+  order.grid[0] = 1;
+  order.block[0] = kOrderThreads;
+  order.sharedBytes = 0;
+  spec.launches.insert(spec.launches.begin(), {lists, order});
+  select::addWorkspace(spec, attentionOrderBytes(rows * desc.parallel[1] * desc.parallel[0], smCount) +
+                                 DimExpr(2) * desc.maskDims[0] * desc.maskDims[1] * rows * (tiles + DimExpr(1)));
 }
 
 static KernelSpec specOf(const AttentionChoice &a, bool listed, int64_t warpgroups = 2) {
@@ -162,7 +170,7 @@ static KernelSpec specOf(const AttentionChoice &a, bool listed, int64_t warpgrou
     spec.tensorMaps.push_back(maskMap(desc));
   spec.launches[0].sharedBytes = a.sharedBytes(c, mask);
   if (listed)
-    addLists(desc, 64 * warpgroups, c.tileN, spec);
+    addLists(desc, 64 * warpgroups, c.tileN, smCount, spec);
   return spec;
 }
 
@@ -225,12 +233,14 @@ static Instance instance(const KernelConfig &c, const AttentionText &t) {
   made.tile = tile;
   if (t.maskTiles)
     made.modules.push_back("mma");
+  made.modules.push_back("attention_wgmma");
   if (t.launches > 1) {
     made.modules.push_back("attention_blocks");
     made.before = {"attentionBlocks<" + joined({64 * warpgroups, c.tileN, t.listThreads}) + ">(h, " +
-                   t.queries + ", " + t.keys + ", (u16 *)work0);"};
+                       t.queries + ", " + t.keys + ", (u16 *)h.list(0, 0, 0, 0, 0, 1));",
+                   "attentionOrders<" + tile + ", " + std::to_string(kOrderThreads) + ">(h, " + t.heads + ", " + t.batch + ", " +
+                       t.queries + ", " + t.keys + ", " + std::to_string(t.blocks) + ", (u32 *)work0);"};
   }
-  made.modules.push_back("attention_wgmma");
   return made;
 }
 

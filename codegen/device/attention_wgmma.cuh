@@ -262,9 +262,9 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   auto pause = [&] { barrierWait(bars.fullV() + 8 * v.slot, v.parity); };
 
   SoftmaxState state;
-  AttentionWork w{(i32)queries, 0, 0, 0, nullptr}, next = workOf(blockIdx.x);
+  AttentionWork w{(i32)queries, 0, 0, 0, nullptr}, next = workOf(attentionTile(h, plan, 0));
   bool ends = false; // the last weights of a tile `w` are in p, their products with values still to be made
-  for (u32 tile = blockIdx.x; ONE_TEXT || tile < plan.tiles;) {
+  for (u32 tile = attentionTile(h, plan, 0); ONE_TEXT || tile < plan.tiles;) {
     const bool more = !ONE_TEXT || tile < plan.tiles; // else this is the last turn, which ends with the results
     if constexpr (ONE_TEXT && !SKIPS) ends = round > 0;
     i32 n = next.blocks - 1;
@@ -401,7 +401,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
         weigh(false);
       }
     }
-    tile = attentionTile<H>(++round);
+    tile = attentionTile(h, plan, ++round);
     next = workOf(tile);
   }
   if (!ONE_TEXT && ends) finish(w, state);

@@ -61,6 +61,11 @@ int64_t wgmmaStagedRows(int64_t tileM);
 /// Scratch memory of a CPU `attention` worker in bytes, for keys of a length and a
 /// head size: queries, one panel of keys and one of values, scores, sums.
 DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys, const DimExpr &head);
+/// Where lists of tiles of keys begin in the workspace of `attention.wgmma`, behind the order of so many tiles of queries
+/// (codegen/device/attention_order.cuh): bytes.
+inline DimExpr attentionOrderBytes(const DimExpr &tiles, int64_t smCount) {
+  return DimExpr(12) * tiles + DimExpr(12 * smCount);
+}
 /// Scratch memory of a CPU `topk.radix` worker in bytes, for rows of a length and keys of 32 or 64 bits: counters of a digit,
 /// and the elements twice.
 DimExpr radixScratchBytes(const DimExpr &length, int64_t keyBits);

@@ -89,10 +89,11 @@ module attributes {lathe.target = "sm_90a"} {
     return %0 : tensor<2x8x100x64xbf16>
   }
 
-  // Documents: a launch ahead lists the tiles of keys that a tile of queries sees.
+  // Documents: a launch ahead lists the tiles of keys that a tile of queries sees, another one deals these out.
   // CHECK-LABEL: @documents
-  // CHECK: buffer work readwrite ui8 [1088]
-  // CHECK-SAME: launch \22[[NAME:.*]]_lists\22 grid [16, 1, 2] block [512, 1, 1] shared [16]
+  // CHECK: buffer work readwrite ui8 [5744]
+  // CHECK-SAME: launch \22[[NAME:.*]]_lists\22 grid [16, 1, 2] block [1024, 1, 1] shared [16]
+  // CHECK-SAME: launch \22[[NAME]]_order\22 grid [1, 1, 1] block [256, 1, 1]
   // CHECK-SAME: launch \22[[NAME]]\22
   // CHECK-SAME: workspace
   func.func @documents(%q: tensor<2x8x2048x128xbf16>, %k: tensor<2x8x2048x128xbf16>, %mine: tensor<2x2048xi32>, %theirs: tensor<2x2048xi32>) -> tensor<2x8x2048x128xbf16> {
