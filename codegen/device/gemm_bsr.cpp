@@ -15,33 +15,17 @@ using select::ProductChoice;
 
 static constexpr int64_t kTileColumns = kPairedPanels * kBlockSide, kMostRows = 256;
 
-static constexpr int64_t kRowBytes = 2 * kBlockSide, kBlockBytes = kRowBytes * kBlockSide; // of a step
-
-/// Of a tile with tileM rows, of which there are so many stages, and room for so many lanes of blocks.
+/// Of a tile with tileM rows.
 static int64_t sharedBytes(const KernelConfig &c, const TileFacts &) {
-  return c.stages * (c.tileM * kRowBytes + 16) + c.lanes * (kBlockBytes + 16) + 4 * 64 * select::sparseStagedRows(c.tileM) * 2 +
-         4 * 8 + 2 * 32 + 1024;
+  constexpr int64_t kRow = 2 * kBlockSide; // bytes of a step
+  return c.stages * (kTileColumns + c.tileM) * kRow + 4 * 64 * wgmmaStagedRows(c.tileM) * 2 + 16 * c.stages + 4 * 8 + 2 * 32 + 1024;
 }
 
 static KernelConfig complete(KernelConfig c, const TileFacts &facts, const Target &target) {
-  constexpr int64_t kUsual = 6;
   c.threads = 384;
   c.tileK = kBlockSide;
   c.rows = 1;
-  if (c.lanes < 2)
-    c.lanes = kUsual;
   return withStages(c, kMostStages, target.sharedPerBlock, facts);
-}
-
-/// Room for as many blocks as the stages of rows beside them have, with so many blocks a step.
-static KernelConfig withBlocks(KernelConfig c, double each, const Target &target) {
-  c.lanes = 0;
-  c.stages = 0;
-  const int64_t room = target.sharedPerBlock - sharedBytes(c, {});
-  const double step = double(c.tileM * kRowBytes + 16) + each * double(kBlockBytes + 16);
-  const auto stages = std::clamp<int64_t>(int64_t(double(room) / step), 2, kMostStages);
-  c.lanes = std::clamp<int64_t>((room - stages * (c.tileM * kRowBytes + 16)) / (kBlockBytes + 16), 2, 2 * stages);
-  return c;
 }
 
 /// In ns: the block with the most tiles, all of which take as long as the mean one. A step takes as long as multiplying its
@@ -77,7 +61,6 @@ static KernelConfig choose(const ProductChoice &p, const Skeleton &form, const P
     KernelConfig c{&form};
     c.tileM = tileM;
     c.tileN = kTileColumns;
-    c = withBlocks(c, sizes.blocks / sizes.steps, p.target);
     if (tileM > mostRows || !p.wgmma(c))
       continue;
     if (double time = timeOf(c, sizes); !best.form || time < least)
@@ -128,7 +111,7 @@ static bool offer(ProductChoice &p) {
 }
 
 static Instance instance(const KernelConfig &c, const ProductText &t) {
-  std::string tile = "BsrTile<" + joined({c.tileM, c.stages, c.lanes}) + ", Holes>";
+  std::string tile = "BsrTile<" + joined({c.tileM, c.stages}) + ", Holes>";
   return {{"gemm_bsr"}, "gemmBsr<" + tile + ">(h, map0, " + resultMaps(t.tma) + ", " + t.m + ", " + t.n + ", " + t.k + ");", tile};
 }
 
@@ -158,8 +141,8 @@ static constexpr ProductForm checking(ProductForm form) {
 
 const Skeleton kGemmBsr = {
     .family = "gemm.bsr.cooperative",
-    .block = "t m n k s v: every so many tiles of m rows and n columns of weights with blocks of zeros, of sm_90a, a warpgroup "
-             "for each 64 of the columns, with s stages of rows and room for v blocks",
+    .block = "t m n k s: every so many tiles of m rows and n columns of weights with blocks of zeros, of sm_90a, a warpgroup "
+             "for each 64 of the columns",
     .code = Skeleton::Code::Product,
     .waitsItself = true,
     .sharedBytes = sharedBytes,
@@ -175,7 +158,7 @@ const Skeleton kGemmBsr = {
     .wgmma = {.swapped = true}};
 const Skeleton kGemmBsrChecked = {
     .family = "gemm.bsr.cooperative.checked",
-    .block = "t m n k s v: the same behind a launch that finds infinities and NaN in the rows, which zeros that are left out make NaN",
+    .block = "t m n k s: the same behind a launch that finds infinities and NaN in the rows, which zeros that are left out make NaN",
     .code = Skeleton::Code::Product,
     .waitsItself = true,
     .sharedBytes = sharedBytes,

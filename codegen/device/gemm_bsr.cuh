@@ -6,8 +6,9 @@
 // (lathe/support/BlockSteps.h): the blocks that are not, and for each pair of panels of 64 columns the steps of 64 of k
 // in which either panel has one. As with kSwapped of gemm_hopper.cuh rows of the instruction are columns of the
 // weights: one warpgroup has one panel of a pair, the other the other one, for the same BN rows of A. A stage has the
-// rows of A of one step, which both read; blocks have a ring of their own. A warpgroup without a block leaves the stage at
-// once, while the tensor cores multiply the other's. Persistent blocks, the ring of stages and the epilogues are
+// rows of A of one step, which both read, and the blocks that there are; a warpgroup without a block leaves the stage at
+// once, while the tensor cores multiply the other's. (Rings of their own for rows and blocks, with more of them under way,
+// are no faster with many rows, for which the second-level cache sets the pace, and slower with few.) Persistent blocks, the ring of stages and the epilogues are
 // gemm_hopper.cuh's. Holes as there with kSwapped, and
 //
 //   const u8 *packed() const;                                        the weights
@@ -23,24 +24,22 @@
 #define LATHE_DEVICE_GEMM_BSR
 #ifndef LATHE_EMULATE
 
-/// A tile has two panels of the weights x BN rows. STAGES steps of rows and BLOCKS blocks are under way or there.
-template <int BN_, int STAGES_, int BLOCKS_, class H> struct BsrTile {
-  static constexpr int BM = 128, BN = BN_, OUT = BN, STAGES = STAGES_, BLOCKS = BLOCKS_, BK = 64;
+/// A tile has two panels of the weights x BN rows.
+template <int BN_, int STAGES_, class H> struct BsrTile {
+  static constexpr int BM = 128, BN = BN_, OUT = BN, STAGES = STAGES_, BK = 64;
   static constexpr bool PINGPONG = false, STREAM_K = false, B_ALONG = true, HALVES = false;
   static constexpr u32 PAIR = 1;
   static constexpr int MI = 1; // products of 64 columns by a group
   static constexpr int B_WIDE = 64;
-  static constexpr u32 BLOCK = 64 * 128, B_BYTES = BN * 128; // B: rows of a stage
-  // Rows of results that are stored together: of wide tiles few, so that there is room for another stage.
-  static constexpr int STAGED = OUT % 64 == 0 && OUT < 256 ? 64 : OUT % 48 == 0 ? 48 : OUT % 32 == 0 ? 32 : 16;
+  static constexpr u32 BLOCK = 64 * 128, A_BYTES = 2 * BLOCK, B_BYTES = BN * 128; // of a stage
+  static constexpr int STAGED = OUT % 64 == 0 ? 64 : OUT % 48 == 0 ? 48 : OUT % 32 == 0 ? 32 : 16; // rows stored together
   static constexpr u32 C_BYTES = 64 * STAGED * 2;
-  static constexpr u32 B_AT = BLOCKS * BLOCK, C_AT = B_AT + STAGES * B_BYTES, BARRIERS_AT = C_AT + 4 * C_BYTES;
-  /// A barrier for each stage that is full or empty, and for each buffer; for each block that is there or not; a bit for
-  /// each row of a group.
-  static constexpr u32 BLOCK_BARRIERS_AT = BARRIERS_AT + 16 * STAGES + 4 * 8, ROWS_AT = BLOCK_BARRIERS_AT + 16 * BLOCKS;
+  static constexpr u32 B_AT = STAGES * A_BYTES, C_AT = B_AT + STAGES * B_BYTES, BARRIERS_AT = C_AT + 4 * C_BYTES;
+  /// A barrier for each stage that is full or empty, and for each buffer; a bit for each row of a group.
+  static constexpr u32 ROWS_AT = BARRIERS_AT + 16 * STAGES + 4 * 8;
   static constexpr u32 SHARED_BYTES = ROWS_AT + 2 * 32 + 1024; // 1024: where the swizzle begins
   static constexpr int LOADER_REGISTERS = 40, REGISTERS = 232;
-  static_assert(BN % 16 == 0 && BN <= 256 && BLOCKS >= 2, "tile shape");
+  static_assert(BN % 16 == 0 && BN <= 256, "tile shape");
   static_assert(H::kSwapped && H::kStaged && sizeof(typename H::Element) == 2, "16 bits, stored by TMA");
 };
 
@@ -56,44 +55,26 @@ LATHE_DEV BsrWeights bsrWeights(const u8 *packed) {
   return {header + 4, (const u32 *)(packed + header[0]), (const u64 *)(packed + header[1]), packed + header[2]};
 }
 
-/// By one thread: a block into the next place of the ring of blocks.
-template <class Tile> struct BlockLoads {
-  const u8 *blocks;
-  SharedAddr base;
-  u32 slot = 0, parity = 1; // waiting for a place that was never used passes at once
-  u32 early = 0;            // blocks that were loaded ahead of their turn
+/// By one thread: the blocks of a step.
+template <class Tile> LATHE_DEV void loadBlocks(const BsrWeights &w, SharedAddr to, SharedAddr bar, u64 step) {
+  const u32 word = (u32)(step >> 32), count = (word & 1) + (word >> 1 & 1);
+  barrierExpect(bar, count * Tile::BLOCK + Tile::B_BYTES);
+  bulkLoad(to + (word & 1 ? 0 : Tile::BLOCK), w.blocks + (u64)(word >> 2) * Tile::BLOCK, count * Tile::BLOCK, bar);
+}
 
-  LATHE_METHOD void load(u32 number) {
-    const SharedAddr full = base + Tile::BLOCK_BARRIERS_AT, empty = full + 8 * Tile::BLOCKS;
-    barrierSleep(empty + 8 * slot, parity);
-    barrierExpect(full + 8 * slot, Tile::BLOCK);
-    bulkLoad(base + slot * Tile::BLOCK, blocks + (u64)number * Tile::BLOCK, Tile::BLOCK, full + 8 * slot);
-    if (++slot == Tile::BLOCKS) { slot = 0; parity ^= 1; }
-  }
-  /// Those of a step.
-  LATHE_METHOD void loadStep(u32 word) {
-    const u32 count = (word & 1) + (word >> 1 & 1);
-    for (u32 i = 0; i < count; ++i)
-      if (early > 0) --early;
-      else load((word >> 2) + i);
-  }
-};
-
-/// By one thread: fills the rings with the stages and blocks of all tiles of this block.
+/// By one thread: fills the ring with the stages of all tiles of this block.
 template <class Tile, class H>
 LATHE_DEV void loadBsrTiles(const H &h, const BsrWeights &w, const TensorMap &rows, SharedAddr base, u32 tiles, u32 tilesM,
                             u32 tilesN) {
   constexpr u32 STAGES = Tile::STAGES;
   const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES, toB = base + Tile::B_AT;
-  u32 slot = 0, parity = 1;
-  BlockLoads<Tile> blocks{w.blocks, base};
+  u32 slot = 0, parity = 1; // waiting for a slot that was never used passes at once
+  u32 early = 0;            // stages of the first tile whose weights are under way
   if constexpr (H::kProgrammatic)
-    if (blockIdx.x < tiles) { // weights do not wait for the kernels ahead
-      const u32 pair = placeOfBlock<Tile>(blockIdx.x, tilesM, tilesN).m / Tile::BM;
-      const u32 begin = (u32)(w.steps[w.begins[pair]] >> 34), last = (u32)(w.steps[w.begins[pair + 1] - 1] >> 34);
-      u32 count = 0;
-      for (; count < Tile::BLOCKS && begin + count <= last; ++count) blocks.load(begin + count);
-      blocks.early = count;
+    if (blockIdx.x < tiles) {
+      const u32 pair = placeOfBlock<Tile>(blockIdx.x, tilesM, tilesN).m / Tile::BM, begin = w.begins[pair];
+      for (; early < STAGES && begin + early < w.begins[pair + 1]; ++early)
+        loadBlocks<Tile>(w, base + early * Tile::A_BYTES, full + 8 * early, w.steps[begin + early]);
     }
   dependenciesWait();
   for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -102,9 +83,9 @@ LATHE_DEV void loadBsrTiles(const H &h, const BsrWeights &w, const TensorMap &ro
     u32 at = w.begins[t.m / Tile::BM];
     for (u64 step = w.steps[at]; at < end;) {
       const u64 next = w.steps[at + 1 < end ? at + 1 : at]; // under way while a slot is awaited
-      blocks.loadStep((u32)(step >> 32));
       barrierSleep(empty + 8 * slot, parity);
-      barrierExpect(full + 8 * slot, Tile::B_BYTES);
+      if (early > 0) --early;
+      else loadBlocks<Tile>(w, base + slot * Tile::A_BYTES, full + 8 * slot, step);
       loadStageB<Tile>(h, toB + slot * Tile::B_BYTES, rows, full + 8 * slot, t, (u32)step, 0);
       if (++slot == STAGES) { slot = 0; parity ^= 1; }
       step = next;
@@ -114,52 +95,42 @@ LATHE_DEV void loadBsrTiles(const H &h, const BsrWeights &w, const TensorMap &ro
   if constexpr (H::kLate) dependentsMayStart();
 }
 
-/// The rings as a group reads them: a stage, and how many blocks of both groups went before.
-struct BsrRing { u32 slot, parity, blocks; };
+/// A ring of stages as a group reads it.
+struct BsrRing { u32 slot, parity; };
 
-/// By a group: the steps of a tile. Its panel is number `me` of the pair, and has a block in one step at least.
+/// By a group: the steps of a tile in the ring. Its panel is number `me` of the pair, and has a block in one step at least.
 template <class Tile, class H>
 LATHE_DEV void multiplyBsr(typename H::Acc (&acc)[Tile::BN / 2], SharedAddr base, const BsrWeights &w, u32 pair, u32 me,
                            BsrRing &ring) {
-  constexpr u32 STAGES = Tile::STAGES, BLOCKS = Tile::BLOCKS;
-  const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES;
-  const SharedAddr fullBlocks = base + Tile::BLOCK_BARRIERS_AT, emptyBlocks = fullBlocks + 8 * BLOCKS;
+  constexpr u32 STAGES = Tile::STAGES;
+  const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES, mine = base + me * Tile::BLOCK;
   const u32 *words = (const u32 *)w.steps + 1;
   const u32 end = w.begins[pair + 1];
-  u32 at = w.begins[pair], last = STAGES, lastBlock = 0; // what products under way read; none
+  u32 at = w.begins[pair], last = STAGES; // the slot of the products that are under way; none
   u32 word = words[2 * at], add = 0;
-  const u32 first = ring.blocks - (word >> 2); // what makes a block's number its place among all that this kernel loads
-  auto release = [&] {
-    slotIsFree<Tile>(empty + 8 * last);
-    if (threadIdx.x % 32 == 0) barrierArrive(emptyBlocks + 8 * lastBlock);
-  };
   do {
     const u32 next = words[2 * (at + 1 < end ? at + 1 : at)];
-    const bool has = word >> me & 1;
-    const u32 block = first + (word >> 2) + (me & word), slot = block % BLOCKS;
     barrierSleep(full + 8 * ring.slot, ring.parity);
-    if (has) { // its block is loaded ahead of the rows, which are there: so this waits for its own phase
-      barrierSleep(fullBlocks + 8 * slot, block / BLOCKS & 1);
+    const bool has = word >> me & 1;
+    if (has) {
       wgmmaFence();
-      H::multiply(acc, wgmmaAlongK(base + slot * Tile::BLOCK), wgmmaAlongK(base + Tile::B_AT + ring.slot * Tile::B_BYTES), add);
+      H::multiply(acc, wgmmaAlongK(mine + ring.slot * Tile::A_BYTES), wgmmaAlongK(base + Tile::B_AT + ring.slot * Tile::B_BYTES), add);
       wgmmaCommit();
       add = 1;
     }
-    // The products before are done: what they read is free. So is this stage, where it has nothing for this group.
+    // The products before are done: their slot is free. So is this one, where it has nothing for this group.
     if (last < STAGES) {
       if (has) wgmmaWait<1>();
       else wgmmaWait<0>();
-      release();
+      slotIsFree<Tile>(empty + 8 * last);
     }
     if (!has) slotIsFree<Tile>(empty + 8 * ring.slot);
     last = has ? ring.slot : STAGES;
-    lastBlock = slot;
     if (++ring.slot == STAGES) { ring.slot = 0; ring.parity ^= 1; }
-    ring.blocks = first + (word >> 2) + (word & 1) + (word >> 1 & 1);
     word = next;
   } while (++at < end);
   wgmmaWait<0>();
-  if (last < STAGES) release();
+  if (last < STAGES) slotIsFree<Tile>(empty + 8 * last);
 }
 
 /// By a group: sums of rows from row0 on in which an infinity or NaN meets a block that its panel leaves out become NaN.
@@ -196,12 +167,6 @@ LATHE_DEV void gemmBsr(const H &h, const TensorMap &rows, const TensorMap &mapC,
   const u32 M = (u32)M64, N = (u32)N64, group = threadIdx.x / 128;
   const u32 tilesM = (N + Tile::BM - 1) / Tile::BM, tilesN = (M + Tile::BN - 1) / Tile::BN, tiles = tilesM * tilesN;
   const BsrWeights w = bsrWeights(h.packed());
-  if (threadIdx.x == 0)
-    for (u32 i = 0; i < Tile::BLOCKS; ++i) {
-      const SharedAddr bar = base + Tile::BLOCK_BARRIERS_AT + 8 * i;
-      barrierInit(bar, 1);
-      barrierInit(bar + 8 * Tile::BLOCKS, 4); // a warp each of the group that reads it
-    }
   startRing<Tile, H>(rows, rows, mapC, mapD, base);
 
   if (group == 0) {
@@ -212,7 +177,7 @@ LATHE_DEV void gemmBsr(const H &h, const TensorMap &rows, const TensorMap &mapC,
     const u32 me = group - 1;
     Staging staging{base + Tile::C_AT + me * 2 * Tile::C_BYTES, arrived + me * 16, me, 0};
     typename H::Acc acc[1][Tile::BN / 2];
-    BsrRing ring{0, 0, 0};
+    BsrRing ring{0, 0};
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
       TilePlace t = placeOfBlock<Tile>(tile, tilesM, tilesN);
       const u32 pair = t.m / Tile::BM;

@@ -430,7 +430,7 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
     int64_t high = 64; // rows of results that are stored together
     if (isSwapped(c)) {
       wide = 64;
-      high = c.form->product.packsZerosAway() ? sparseStagedRows(c.tileM) : wgmmaStagedRows(c.tileM);
+      high = sparse ? sparseStagedRows(c.tileM) : wgmmaStagedRows(c.tileM);
       swizzle = 128;
     }
     auto stored = [&](const Matrix &matrix, TensorMapArg::Role role) {

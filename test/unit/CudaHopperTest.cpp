@@ -420,13 +420,13 @@ TEST_F(CudaHopper, BlockSparseWeightsCompile) {
     const char *config, *half;
     bool along, residual;
   };
-  for (const Form &f : {Form{"gemm.bsr.cooperative.t384.v6.m256.n128.k64.s5", "bf16", true, false},
-                        Form{"gemm.bsr.cooperative.t384.v8.m224.n128.k64.s4", "f16", false, false},
-                        Form{"gemm.bsr.cooperative.t384.v9.m128.n128.k64.s7", "bf16", true, true},
-                        Form{"gemm.bsr.cooperative.t384.v12.m48.n128.k64.s12", "bf16", false, true},
-                        Form{"gemm.bsr.cooperative.t384.v20.m16.n128.k64.s12", "f16", true, false},
-                        Form{"gemm.bsr.cooperative.checked.t384.v6.m256.n128.k64.s5", "bf16", true, false},
-                        Form{"gemm.bsr.cooperative.checked.t384.v9.m96.n128.k64.s8", "f16", false, true}}) {
+  for (const Form &f : {Form{"gemm.bsr.cooperative.t384.m256.n128.k64.s4", "bf16", true, false},
+                        Form{"gemm.bsr.cooperative.t384.m224.n128.k64.s4", "f16", false, false},
+                        Form{"gemm.bsr.cooperative.t384.m128.n128.k64.s6", "bf16", true, true},
+                        Form{"gemm.bsr.cooperative.t384.m48.n128.k64.s8", "bf16", false, true},
+                        Form{"gemm.bsr.cooperative.t384.m16.n128.k64.s11", "f16", true, false},
+                        Form{"gemm.bsr.cooperative.checked.t384.m256.n128.k64.s4", "bf16", true, false},
+                        Form{"gemm.bsr.cooperative.checked.t384.m96.n128.k64.s7", "f16", false, true}}) {
     std::string name = nameOf("bsr"), e = f.half, w = std::string(f.along ? "tensor<328x520x" : "tensor<520x328x") + e + ">",
                 x = "tensor<?x520x" + e + ", #lathe.t<[M, 520]>>", y = "tensor<?x328x" + e + ", #lathe.t<[M, 328]>>";
     std::string r = f.residual ? y : "tensor<328x" + e + ">";
