@@ -106,7 +106,6 @@ FailureOr<std::string> nonzeroText(const KernelSource &kernel, const KernelConfi
   });
   MemoryText text{"1", holes.dim(dimOf(op.getFlags(), 0))};
   text.wanted = holes.dim(wanted);
-  text.parts = holes.dim(kernel.spec->launches.back().grid[0]);
   return holes.text(config.form->memory.text(config, text));
 }
 

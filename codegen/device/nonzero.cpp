@@ -14,9 +14,6 @@ static constexpr int64_t kOneBlock = 16384;
 /// Flags of a block at least, and blocks for each multiprocessor at most.
 static constexpr int64_t kLeastShare = 4096, kBlocks = 8;
 
-/// Flags of a tile, 256 threads of FLAG_WORDS; and so many that their number fits into what tiles tell.
-static constexpr int64_t kTile = 256 * 16, kMostFound = (int64_t(1) << 30) - 1;
-
 /// `blocks` counts, then a bit a flag.
 static void addWorkspace(KernelSpec &spec, const DimExpr &blocks, const DimExpr &length) {
   select::addWorkspace(spec, (blocks + DimExpr::ceilDiv(length, DimExpr(32))) * DimExpr(4));
@@ -35,24 +32,6 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
     std::vector<DimCondition> guard;
     if (range.hi > kOneBlock)
       guard.push_back({DimCondition::Kind::LessEqual, length, DimExpr(kOneBlock)});
-    addVariant(out, guard, std::move(spec));
-    if (guard.empty())
-      return true;
-  }
-  // As many places as flags are set: each flag is read once, and no zeros are stored.
-  if (desc.selection->count != length && range.lo <= kMostFound) {
-    KernelConfig c{&kNonzeroTiles};
-    c.threads = 256;
-    DimExpr tiles = DimExpr::max(DimExpr(1), DimExpr::ceilDiv(length, DimExpr(kTile)));
-    KernelSpec spec = specFor(desc, c, tiles);
-    LaunchSpec first = spec.launches[0];
-    first.function += "_start";
-    first.grid[0] = DimExpr::ceilDiv(tiles, DimExpr(c.threads));
-    spec.launches.insert(spec.launches.begin(), first);
-    select::addWorkspace(spec, tiles * DimExpr(4));
-    std::vector<DimCondition> guard;
-    if (range.hi > kMostFound)
-      guard.push_back({DimCondition::Kind::LessEqual, length, DimExpr(kMostFound)});
     addVariant(out, guard, std::move(spec));
     if (guard.empty())
       return true;
@@ -94,15 +73,5 @@ const Skeleton kNonzero = {
                  made.before = {mark(c, t)};
                  return made;
                }}};
-const Skeleton kNonzeroTiles = {
-    .family = "nonzero.tiles",
-    .block = "t: two launches: tells of tiles are cleared; a tile of 16 t flags, whose places stand behind those of the "
-             "tiles before it",
-    .code = Skeleton::Code::Nonzero,
-    .memory = {.text = [](const KernelConfig &c, const MemoryText &t) {
-      Instance made{{"nonzero"}, collect("findPlaces", c, t), ""};
-      made.before = {"startTiles<" + joined({c.threads}) + ">(h, " + t.parts + ");"};
-      return made;
-    }}};
 
 } // namespace lathe

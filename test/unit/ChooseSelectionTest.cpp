@@ -72,14 +72,6 @@ TEST(Choose, SelectionsBySizes) {
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(familyAt(*all, 100), "nonzero.block");
   EXPECT_EQ(familyAt(*all, 1 << 20), "nonzero");
-  // As many places as there are: what tiles tell each other has 30 bits.
-  d.selection->count = DimExpr::symbol("M");
-  d.symbols["M"] = d.symbols["N"];
-  all = chooseVariants(d, *Target::parse("sm_90a"));
-  ASSERT_TRUE(all.ok());
-  for (auto [length, family] : std::initializer_list<std::pair<int64_t, const char *>>{
-           {100, "nonzero.block"}, {1 << 20, "nonzero.tiles"}, {int64_t(1) << 30, "nonzero"}})
-    EXPECT_EQ(familyAt(*all, length), family) << length;
 }
 
 // On a CPU few places of a row are kept in order while it is read, up to 256 of a long one; else it is sorted, a long row by

@@ -219,10 +219,10 @@ TEST(CudaSelection, NonzeroCountsWhatItCollects) {
   expectNvrtc(batch, names);
 }
 
-/// As many places as are wanted, by tiles that tell each other; behind those that there are come zeros.
+/// As many places as are wanted; behind those that there are come zeros.
 TEST(CudaSelection, NonzeroStoresWhatIsWanted) {
   CudaBatch batch;
-  CudaCase kernel{fn("tiles", "(%x: tensor<?xf32, #lathe.t<[N]>>) -> tensor<?xi64, #lathe.t<[M]>>",
+  CudaCase kernel{fn("wanted", "(%x: tensor<?xf32, #lathe.t<[N]>>) -> tensor<?xi64, #lathe.t<[M]>>",
                      "  %z = lathe.constant dense<0.0> : tensor<f32>\n"
                      "  %f = lathe.compare %x, %z {predicate = #lathe.predicate<ne>} : (tensor<?xf32, #lathe.t<[N]>>, tensor<f32>) -> "
                      "tensor<?xi1, #lathe.t<[N]>>\n"
@@ -230,9 +230,9 @@ TEST(CudaSelection, NonzeroStoresWhatIsWanted) {
                      "  %s = lathe.slice %p {starts = [#lathe.dim<0>], steps = array<i64: 1>} : (tensor<?xi64, #lathe.t<[N]>>) -> "
                      "tensor<?xi64, #lathe.t<[M]>>\n"
                      "  return %s : tensor<?xi64, #lathe.t<[M]>>"),
-                  "nonzero.tiles.t256", {"max(1, ceildiv(N, 4096))"}};
-  kernel.workspace = "4 * max(1, ceildiv(N, 4096))";
-  kernel.ahead = {"1"};
+                  "nonzero.t256", {"3"}};
+  kernel.workspace = "12 + 4 * ceildiv(N, 32)";
+  kernel.ahead = {"3"};
   ASSERT_EQ(batch.add(kernel), "");
   ASSERT_EQ(batch.build(), "");
   for (int64_t n : {0, 1, 33, 4096, 4097, 30000, 200000}) {
@@ -245,12 +245,12 @@ TEST(CudaSelection, NonzeroStoresWhatIsWanted) {
     for (int64_t more : {-1, 0, 300}) { // than there are
       std::vector<int64_t> want = places;
       want.resize(std::max<int64_t>(0, int64_t(places.size()) + more));
-      std::vector<Bytes> got = batch.run("tiles", {bytesOf(x)}, {{"N", n}, {"M", int64_t(want.size())}});
+      std::vector<Bytes> got = batch.run("wanted", {bytesOf(x)}, {{"N", n}, {"M", int64_t(want.size())}});
       ASSERT_EQ(batch.error, "");
       EXPECT_EQ(valuesOf<int64_t>(got[0]), want) << n << " " << more;
     }
   }
-  expectNvrtc(batch, {"tiles"});
+  expectNvrtc(batch, {"wanted"});
 }
 
 /// Boxes of one size in a row: each overlaps its neighbours by more than the limit, and no others.
