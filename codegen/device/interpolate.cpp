@@ -15,12 +15,12 @@ static Result<bool> offer(const KernelDesc &desc, const Target &, std::vector<Ke
   if (!desc.interpolation || desc.numOutputs > 1)
     return false;
   const KernelDesc::Interpolation &sizes = *desc.interpolation;
-  // Channels that fill vectors are summed as fast where they are read, if there are few taps. And of an image that is made
-  // much smaller most rows are not needed.
+  // Channels that fill vectors are summed as fast where they are read, if there are few taps and no transpose. And of an
+  // image that is made much smaller most rows are not needed.
   constexpr int64_t kVector = 8, kFewTaps = 2, kShrinks = 3;
   const int64_t columns = sizes.width * sizes.inner;
-  if ((sizes.inner % kVector == 0 && std::max(sizes.tapsY, sizes.tapsX) <= kFewTaps) || sizes.height < 1 || columns < 1 ||
-      sizes.rowsRead > kShrinks * sizes.height)
+  const bool vectors = sizes.inner % kVector == 0 && std::max(sizes.tapsY, sizes.tapsX) <= kFewTaps && desc.inputContiguous < 0;
+  if (vectors || sizes.height < 1 || columns < 1 || sizes.rowsRead > kShrinks * sizes.height)
     return false;
   KernelConfig c{&kInterpolate};
   c.tileM = 16;

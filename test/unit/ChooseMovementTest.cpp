@@ -87,10 +87,11 @@ TEST(Choose, GathersOfOddRowsRunOverTheirEnds) {
 }
 
 TEST(Choose, SumsOfNeighboursShareRows) {
-  auto chosen = [](int64_t channels, int64_t height, int64_t width, int64_t rowsRead, int64_t taps, bool last) {
+  auto chosen = [](int64_t channels, int64_t height, int64_t width, int64_t rowsRead, int64_t taps, bool last, int64_t contiguous = -1) {
     const std::vector<DimExpr> dims = last ? std::vector<DimExpr>{8, height, width, channels} : std::vector<DimExpr>{8, channels, height, width};
     KernelDesc d = desc(KernelDesc::Kind::Pointwise, DType::F16, dims);
     d.dataIndices = true;
+    d.inputContiguous = contiguous;
     d.interpolation = {last ? 8 : 8 * channels, height, width, last ? channels : 1, rowsRead, taps, taps};
     auto all = chooseVariants(d, *Target::parse("sm_90a"));
     return all.ok() ? all->front().spec : KernelSpec{};
@@ -102,6 +103,7 @@ TEST(Choose, SumsOfNeighboursShareRows) {
   EXPECT_EQ(chosen(64, 120, 120, 60, 4, true).config, "interpolate.t128.m16.n128");
   EXPECT_EQ(chosen(64, 120, 120, 60, 2, true).config, "pointwise.t128.v8"); // vectors of channels
   EXPECT_EQ(chosen(3, 30, 30, 120, 2, false).config.substr(0, 9), "pointwise"); // most rows are not needed
+  EXPECT_EQ(chosen(64, 120, 120, 60, 2, true, 1).config, "interpolate.t128.m16.n128"); // transposed in the kernel
 }
 
 TEST(Choose, ChannelsThatSharePlacesGoTogether) {
