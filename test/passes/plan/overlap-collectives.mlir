@@ -1,7 +1,7 @@
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --lathe-streams --lathe-offsets --lathe-verify-planned %s | FileCheck %s
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --lathe-streams --lathe-offsets %s | %lathe-opt --lathe-verify-planned | FileCheck %s
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --remarks-filter=lathe --remark-policy=all %s 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
-// RUN: sed -e 's/opt = 2048/opt = 256/' %s > %t.few.mlir
+// RUN: sed -e 's/min = 2048/min = 256/' %s > %t.few.mlir
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --remarks-filter=lathe --remark-policy=all %t.few.mlir 2>&1 >/dev/null | FileCheck %s --check-prefix=FEW
 // RUN: sed -e 's/mesh = \["tp=2"\]/mesh = ["tp=2"], streams = ["1"]/' %s > %t.one.mlir
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --lathe-streams %t.one.mlir | FileCheck %s --check-prefix=ONE
@@ -28,7 +28,7 @@
 // CHECK: exec.launch @[[NORM]](%[[S1]], %[[N1:[0-9]+]]) {exec.stream = 1 : i64, exec.waits = array<i64: 3>
 // CHECK: exec.launch @matmul_[[OUT]](%[[N1]], {{.*}}exec.stream = 1 : i64
 module attributes {lathe.target = "sm_90a", lathe.options = {mesh = ["tp=2"]}} {
-  lathe.symbol @S {max = 4096 : i64, min = 1 : i64, multiple_of = 1 : i64, opt = 2048 : i64, origin = "x[1]"}
+  lathe.symbol @S {max = 4096 : i64, min = 2048 : i64, multiple_of = 1 : i64, opt = 2048 : i64, origin = "x[1]"}
   func.func @rows(%x: tensor<1x?x4096xbf16, #lathe.t<[1, S, 4096]>>, %w: tensor<4096x8192xbf16>, %v: tensor<8192x8192xbf16>)
       -> tensor<1x?x8192xbf16, #lathe.t<[1, S, 8192]>> {
     %0 = lathe.matmul %x, %w : (tensor<1x?x4096xbf16, #lathe.t<[1, S, 4096]>>, tensor<4096x8192xbf16>) -> tensor<1x?x8192xbf16, #lathe.t<[1, S, 8192]>>
