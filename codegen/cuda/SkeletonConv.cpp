@@ -76,12 +76,12 @@ Value Conv::pixel(Evaluator &e, Value n, Value c, Value y, Value x) {
       [&] { return e.constant(Evaluator::computeType(elementTypeOf(op.getX())), 0); });
 }
 
-/// What conv_planes.cuh stores by itself: a result of the convolution's sizes, as it lies.
+/// What conv_planes.cuh stores by itself: a result that lies as the convolution's does.
 void Conv::storePlanes() {
   Value y = op.getResult(), output = holes.kernel.body->getTerminator()->getOperand(0);
   const KernelSpec &spec = *holes.kernel.spec;
   const BufferArg &buffer = spec.buffers[spec.numInputs];
-  bool plain = spec.numOutputs == 1 && dimsOf(output) == dimsOf(y) && buffer.physical == buffer.dims &&
+  bool plain = spec.numOutputs == 1 && holes.kernel.roles.inPlace && dimsOf(output) == dimsOf(y) && buffer.physical == buffer.dims &&
                buffer.alignment % 16 == 0;
   Type stored = Evaluator::storageType(elementTypeOf(output));
   plain = plain && stored.isIntOrFloat() && stored.getIntOrFloatBitWidth() >= element.getIntOrFloatBitWidth();

@@ -76,8 +76,14 @@ int64_t residualOf(const KernelRegion &region, Value result) {
   return -1;
 }
 
-/// Whether the first result follows from a value of these sizes by reshapes alone.
+/// Whether the first result follows from a value of these sizes by reshapes alone. Sizes do not tell: a square value has
+/// the same ones on both sides of a transpose.
 static bool isInPlace(Value v, const std::vector<DimExpr> &space) {
+  Operation *moves = v.getDefiningOp();
+  while (keepsOrder(moves))
+    moves = moves->getOperand(0).getDefiningOp();
+  if (permutationOf(moves))
+    return false;
   while (dimsOf(v) != space) {
     Operation *op = v.getDefiningOp();
     if (!keepsOrder(op))
