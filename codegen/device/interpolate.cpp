@@ -12,7 +12,7 @@ namespace lathe {
 using namespace select;
 
 static Result<bool> offer(const KernelDesc &desc, const Target &, std::vector<KernelVariant> &out) {
-  if (!desc.interpolation || desc.numOutputs > 1)
+  if (!desc.interpolation || desc.numOutputs > 1 || bitWidth(desc.buffers[desc.numInputs].dtype) < 8)
     return false;
   const KernelDesc::Interpolation &sizes = *desc.interpolation;
   // Channels that fill vectors are summed as fast where they are read, if there are few taps and no transpose. And of an

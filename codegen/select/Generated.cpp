@@ -296,7 +296,8 @@ static Result<bool> offerPointwise(const KernelDesc &desc, const Target &, Varia
   }
   // Channels that are read at the same places: these are asked for once for several of them.
   constexpr int64_t kTogether = 8, kLanes = 2;
-  if (desc.sharedRows > 0 && desc.sharedRows % kTogether == 0 && desc.updates.empty()) {
+  if (desc.sharedRows > 0 && desc.sharedRows % kTogether == 0 && desc.updates.empty() &&
+      bitWidth(desc.buffers[desc.numInputs].dtype) >= 8) {
     c.threads = 128;
     c.rows = kTogether;
     c.lanes = lanesFor(std::min(vectorLanes(desc), kLanes), lastOf(desc.parallel));

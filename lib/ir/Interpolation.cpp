@@ -38,6 +38,8 @@ static bool variesAlong(Value value, ArrayRef<DimExpr> dims, int64_t axis) {
   return own.size() <= dims.size();
 }
 
+static bool isNarrowFloat(Type type) { return isa<FloatType>(type) && type.getIntOrFloatBitWidth() <= 32; }
+
 /// The neighbours that a value is a sum of, and what they are of.
 static std::optional<std::pair<WeightedNeighbours, Value>> neighboursOf(Value sum) {
   WeightedNeighbours found;
@@ -51,7 +53,8 @@ static std::optional<std::pair<WeightedNeighbours, Value>> neighboursOf(Value su
     Value weight;
     for (bool swapped : {false, true}) {
       Value part = swapped ? product.getB() : product.getA();
-      if (auto cast = part.getDefiningOp<CastOp>())
+      // The kernel reads elements as f32.
+      if (auto cast = part.getDefiningOp<CastOp>(); cast && isNarrowFloat(elementTypeOf(cast.getX())))
         part = cast.getX();
       if (auto op = part.getDefiningOp<GatherOp>(); op && !gather) {
         gather = op;
@@ -102,8 +105,10 @@ std::optional<Interpolation> interpolationOf(Block &body) {
     if (!add || !elementTypeOf(add.getResult()).isF32())
       continue;
     auto first = neighboursOf(add.getResult());
-    auto second = first ? neighboursOf(first->second) : std::nullopt;
-    if (!second || first->first.axis == second->first.axis)
+    if (!first || !elementTypeOf(first->second).isF32())
+      continue;
+    auto second = neighboursOf(first->second);
+    if (!second || first->first.axis == second->first.axis || !isNarrowFloat(elementTypeOf(second->second)))
       continue;
     Interpolation found;
     found.sum = add.getResult();
