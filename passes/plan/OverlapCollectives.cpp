@@ -167,7 +167,7 @@ public:
       return success();
     }
     const double gain = gainAt(usual), whole = wholeTime(usual);
-    divide(least);
+    divide();
     passedRemark(program.getLoc(), "OverlapCollectives")
         << llvm::formatv("entry '{0}': parts of the rows compute beside each other's all-reduces from {1} rows on; "
                          "{2:F1} us less by estimate with {3}, of {4:F1} us",
@@ -315,10 +315,9 @@ private:
     return seconds;
   }
 
-  void divide(int64_t least) {
+  void divide() {
     const DimExpr size = DimExpr::symbol(rows->symbol());
-    const DimExpr isDivided = DimExpr::min(DimExpr::floorDiv(size, least), 1);
-    const DimExpr second = isDivided * DimExpr::floorDiv(size, kPart * kRowsOfTile) * DimExpr(kRowsOfTile);
+    const DimExpr second = DimExpr::floorDiv(size, kPart * kRowsOfTile) * DimExpr(kRowsOfTile);
     llvm::DenseSet<Operation *> divided;
     for (const Region &region : regions)
       divided.insert(region.begin(), region.end());
@@ -386,8 +385,8 @@ private:
 
 struct OverlapCollectivesPass : impl::OverlapCollectivesPassBase<OverlapCollectivesPass> {
   void runOnOperation() override {
-    if (SmallVector<std::string> streams = optionStrings(getOperation(), kStreamsOption);
-        !streams.empty() && StringRef(streams[0]) == "1")
+    SmallVector<std::string> streams = optionStrings(getOperation(), kStreamsOption);
+    if (int64_t most = 0; !streams.empty() && !StringRef(streams[0]).getAsInteger(10, most) && most <= kCollectives)
       return;
     for (ModuleOp module : targetModules(getOperation())) {
       auto target = targetOf(module);

@@ -3,7 +3,7 @@
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --remarks-filter=lathe --remark-policy=all %s 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
 // RUN: sed -e 's/min = 2048/min = 256/' %s > %t.few.mlir
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --remarks-filter=lathe --remark-policy=all %t.few.mlir 2>&1 >/dev/null | FileCheck %s --check-prefix=FEW
-// RUN: sed -e 's/mesh = \["tp=2"\]/mesh = ["tp=2"], streams = ["1"]/' %s > %t.one.mlir
+// RUN: sed -e 's/mesh = \["tp=2"\]/mesh = ["tp=2"], streams = ["2"]/' %s > %t.one.mlir
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --lathe-streams %t.one.mlir | FileCheck %s --check-prefix=ONE
 // RUN: sed -e 's/sm_90a/x86-64-v3/' %s > %t.cpu.mlir
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --lathe-streams %t.cpu.mlir | FileCheck %s --check-prefix=ONE
@@ -17,9 +17,9 @@
 // REMARK: [Passed] OverlapCollectives {{.*}}entry 'rows': parts of the rows compute beside each other's all-reduces from {{[0-9]+}} rows on
 // CHECK-LABEL: exec.program @rows
 // CHECK: %[[X:[0-9]+]] = exec.buffer "input0" {kind = #exec.kind<input>}
-// CHECK-NEXT: %[[X0:[0-9]+]] = exec.buffer "input0" of %[[X]] {{.*}} {kind = #exec.kind<view>} : {{.*}}<[1, -128*floordiv(S, 512)*min(1, floordiv(S, [[LEAST:[0-9]+]])) + S, 4096]>
-// CHECK-NEXT: %[[X1:[0-9]+]] = exec.buffer "input0" of %[[X]] {{.*}}offset = #lathe.dim<-1048576*floordiv(S, 512)*min(1, floordiv(S, [[LEAST]])) + 8192*S>} : {{.*}}<[1, 128*floordiv(S, 512)*min(1, floordiv(S, [[LEAST]])), 4096]>
-// CHECK: exec.launch @matmul_[[UP:[0-9]+]](%[[X0]], %{{[0-9]+}}, %[[P0:[0-9]+]]) {exec.signal = 0 : i64, symbols = {S = #lathe.dim<-128*
+// CHECK-NEXT: %[[X0:[0-9]+]] = exec.buffer "input0" of %[[X]] {{.*}} {kind = #exec.kind<view>} : {{.*}}<[1, S - 128*floordiv(S, 512), 4096]>
+// CHECK-NEXT: %[[X1:[0-9]+]] = exec.buffer "input0" of %[[X]] {{.*}}offset = #lathe.dim<8192*S - 1048576*floordiv(S, 512)>} : {{.*}}<[1, 128*floordiv(S, 512), 4096]>
+// CHECK: exec.launch @matmul_[[UP:[0-9]+]](%[[X0]], %{{[0-9]+}}, %[[P0:[0-9]+]]) {exec.signal = 0 : i64, symbols = {S = #lathe.dim<S - 128*
 // CHECK: exec.collective "all_reduce" %[[P0]] to %[[S0:[0-9]+]] {{.*}}exec.signal = 1 : i64, exec.stream = 2 : i64, exec.waits = array<i64: 0>
 // CHECK: exec.launch @matmul_[[UP]](%[[X1]], %{{[0-9]+}}, %[[P1:[0-9]+]]) {exec.signal = 2 : i64, exec.stream = 1 : i64, symbols = {S = #lathe.dim<128*
 // CHECK: exec.collective "all_reduce" %[[P1]] to %[[S1:[0-9]+]] {{.*}}exec.signal = 3 : i64, exec.stream = 2 : i64, exec.waits = array<i64: 2>
