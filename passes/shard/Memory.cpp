@@ -115,16 +115,20 @@ void RankMemory::addWeights() {
       for (const Strategy &way : ways[op])
         if (!llvm::is_contained(weight.layouts, way.operands[operand].withZeros(false)))
           weight.layouts.push_back(way.operands[operand].withZeros(false));
-    for (unsigned set = 1; weight.readers.size() > 1 && set < 1u << weight.layouts.size(); ++set)
-      weight.sets.push_back(set);
-    for (size_t i = 0; weight.readers.size() == 1 && i < weight.layouts.size(); ++i)
-      weight.sets.push_back(1u << i);
+    const size_t layouts = weight.layouts.size();
+    for (unsigned members = 1; weight.readers.size() > 1 && members < 1u << layouts; ++members) {
+      weight.sets.emplace_back(layouts);
+      for (size_t i = 0; i < layouts; ++i)
+        if (members >> i & 1)
+          weight.sets.back().set(i);
+    }
+    for (size_t i = 0; weight.readers.size() == 1 && i < layouts; ++i)
+      weight.sets.emplace_back(layouts).set(i);
     std::vector<int64_t> bytes;
-    for (unsigned set : weight.sets) {
+    for (const llvm::SmallBitVector &set : weight.sets) {
       double sum = 0;
-      for (size_t i = 0; i < weight.layouts.size(); ++i)
-        if (set >> i & 1)
-          sum += sizes.bytesOf(value.getType()) * sizes.shareOf(value, weight.layouts[i]);
+      for (unsigned i : set.set_bits())
+        sum += sizes.bytesOf(value.getType()) * sizes.shareOf(value, weight.layouts[i]);
       bytes.push_back(int64_t(sum));
     }
     problem.costs.emplace_back(weight.sets.size());
@@ -132,7 +136,7 @@ void RankMemory::addWeights() {
     for (auto [op, operand] : weight.readers)
       tie(op, weight.number, weight.sets.size(), [&, operand = operand, op = op](size_t w, size_t choice) {
         const auto layout = llvm::find(weight.layouts, ways[op][w].operands[operand].withZeros(false));
-        return weight.sets[choice] >> (layout - weight.layouts.begin()) & 1;
+        return weight.sets[choice].test(layout - weight.layouts.begin());
       });
     weights.push_back(std::move(weight));
   };
@@ -173,10 +177,10 @@ void RankMemory::addStates() {
 int64_t RankMemory::peak(std::vector<int> choices) const {
   choices.resize(limits.bytes.size());
   for (const Weight &weight : weights) {
-    unsigned wanted = 0;
+    llvm::SmallBitVector wanted(weight.layouts.size());
     for (auto [op, operand] : weight.readers)
-      wanted |= 1u << (llvm::find(weight.layouts, ways[op][choices[op]].operands[operand].withZeros(false)) -
-                       weight.layouts.begin());
+      wanted.set(llvm::find(weight.layouts, ways[op][choices[op]].operands[operand].withZeros(false)) -
+                 weight.layouts.begin());
     choices[weight.number] = int(llvm::find(weight.sets, wanted) - weight.sets.begin());
   }
   for (auto [state, op] : states)

@@ -13,6 +13,8 @@
 
 #include "lathe/analysis/LimitedSearch.h"
 
+#include "llvm/ADT/SmallBitVector.h"
+
 namespace lathe::shard {
 
 /// Bytes of values at the usual sizes.
@@ -52,7 +54,7 @@ private:
     size_t number = 0; ///< in the problem
     std::vector<Layout> layouts;
     std::vector<std::pair<size_t, size_t>> readers; ///< op, operand
-    std::vector<unsigned> sets;
+    std::vector<llvm::SmallBitVector> sets;
   };
 
   void addResults();

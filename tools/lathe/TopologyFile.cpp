@@ -17,7 +17,8 @@ namespace {
 
 namespace json = llvm::json;
 
-constexpr int64_t kMostHosts = 1'000'000, kMostGpusPerHost = 1024;
+/// What a simulation takes memory and time for: each GPU has a place in each step, and a ring as many rounds as GPUs.
+constexpr int64_t kMostGpus = 16'384, kMostGpusPerHost = 1024;
 
 /// An object of the file. The first error stays.
 class Fields {
@@ -141,8 +142,10 @@ Result<analysis::MeshTopology> readTopology(const std::string &path) {
   Status status;
   const std::string place = path + ": ";
   Fields fields(root, place, {"hosts", "gpus_per_host", "peers", "network", "meeting", "kernels", "speeds"}, status);
-  fields.count("hosts", topology.hosts, 1, kMostHosts, false);
+  fields.count("hosts", topology.hosts, 1, kMostGpus, false);
   fields.count("gpus_per_host", topology.gpusPerHost, 1, kMostGpusPerHost, true);
+  if (topology.gpus() > kMostGpus)
+    fields.fail("hosts", "makes more than " + std::to_string(kMostGpus) + " GPUs");
   readLink(fields.inner("peers"), place + "peers", topology.peers, topology.gpusPerHost > 1, status);
   readLink(fields.inner("network"), place + "network", topology.network, topology.hosts > 1, status, &topology.portPerHost);
   fields.number("meeting", topology.meetingSeconds, false, false);
