@@ -119,8 +119,9 @@ LogicalResult narrow(Decoder &decoder, const How &how) {
     if (layer.slopes && how.sinks)
       return layer.attention.emitError("usage: scores of this layer fall with distance (ALiBi), which is not kept for the first "
                                        "tokens of --kv-window");
+    // First tokens that a window of the model's own hides stay hidden.
+    layer.sinks = layer.window ? std::min(layer.sinks, how.sinks) : how.sinks;
     layer.window = how.window - 1;
-    layer.sinks = how.sinks;
     narrowed += (narrowed.empty() ? "" : ", ") + std::to_string(i);
   }
   if (!narrowed.empty())
