@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "Instances.h"
+#include "Wanted.h"
 
 #include "lathe/codegen/Choice.h"
 
@@ -44,8 +45,8 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
   c.tileN = width && *width <= 64 ? 64 : 128;
   if (sharedBytes(desc, c, filters) > target.sharedPerBlock)
     return false;
-  if (!desc.wanted.empty() && desc.wanted != c.str())
-    return false;
+  if (Result<bool> wanted = isWanted(desc, c); !wanted || !*wanted)
+    return wanted;
   KernelSpec spec = specFor(desc, c, desc.parallel[0] * DimExpr(desc.group) * DimExpr::ceilDiv(desc.parallel[1], DimExpr(c.tileN)));
   spec.launches[0].sharedBytes = sharedBytes(desc, c, filters);
   spec.buffers[w.buffer].packing = "rows8";

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "Instances.h"
+#include "Wanted.h"
 
 #include "lathe/codegen/Choice.h"
 
@@ -98,12 +99,8 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
   }
   if (c.tileK == 0)
     return false;
-  if (!desc.wanted.empty() && desc.wanted != c.str()) {
-    if (Result<KernelConfig> wanted = KernelConfig::parse(desc.wanted); wanted && wanted->form == c.form)
-      return usageError("this convolution cannot run as '" + desc.wanted + "', but as '" + c.str() + "'",
-                        "--config, kernel " + desc.name);
-    return false;
-  }
+  if (Result<bool> wanted = isWanted(desc, c); !wanted || !*wanted)
+    return wanted;
   const DimExpr slabs(all * groups->channels / c.tileK), tiles = desc.parallel[0] * tilesOf(c.tileM, c.tileN);
   KernelSpec spec = specFor(desc, c, slabs * tiles);
   spec.launches[0].sharedBytes = groups->sharedBytes(c);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "Instances.h"
+#include "Wanted.h"
 
 #include "lathe/codegen/Choice.h"
 
@@ -27,6 +28,8 @@ static Result<bool> offer(const KernelDesc &desc, const Target &, std::vector<Ke
   if (span > kMostSpan || images.dtype != x.dtype || images.alignment % 16 != 0 || images.physical != images.dims ||
       !images.packing.empty())
     return false;
+  if (Result<bool> wanted = isWanted(desc, c); !wanted || !*wanted)
+    return wanted;
   const DimExpr pieces = DimExpr::floorDiv(desc.parallel[rank - 2] + DimExpr(2 * c.lanes - 2), DimExpr(c.lanes));
   const DimExpr rows = product({desc.parallel.begin(), desc.parallel.end() - 2}) * desc.parallel.back();
   std::vector<DimCondition> guard;

@@ -84,11 +84,12 @@ static bool offer(ProductChoice &p) {
   const Skeleton &form = p.desc.alwaysSparse ? kGemmBsr : kGemmBsrChecked;
   if (!p.desc.alwaysSparse) {
     constexpr double kGain = 0.97; // at most, of the dense time
-    constexpr int64_t kFewRows = 16; // which other kernels stream weights for
+    // Of few rows other kernels stream weights faster, and a product has its weights in one form for all rows.
+    constexpr int64_t kFewRows = 16;
     sizes.m = p.usualRows();
     KernelConfig best = choose(p, form, sizes, kMostRows);
     std::optional<double> dense = p.denseTime(sizes.m);
-    if (sizes.m <= kFewRows || !best.form || !dense || timeOf(best, sizes) > kGain * *dense)
+    if (p.rows.lo <= kFewRows || !best.form || !dense || timeOf(best, sizes) > kGain * *dense)
       return true;
   }
   for (int64_t upTo : {int64_t(16), int64_t(32), int64_t(64), int64_t(128), int64_t(256), int64_t(512), DimRange::kUnbounded}) {

@@ -180,9 +180,10 @@ TEST(ChooseBlocks, OtherwiseTheProductIsDense) {
 TEST(ChooseBlocks, RowsAreLookedThroughWhereThatPays) {
   for (DimExpr m : {DimExpr(2048), DimExpr::symbol("M")}) {
     KernelDesc d = blocks(product(m, 4096, 4096), 0.75);
-    d.symbols["M"] = {0, DimRange::kUnbounded};
+    d.symbols["M"] = {17, DimRange::kUnbounded};
     d.alwaysSparse = false;
     std::vector<KernelVariant> all = variantsOf(d);
+    ASSERT_FALSE(all.empty());
     for (const KernelVariant &v : all) {
       EXPECT_TRUE(isBlockSparse(v)) << v.spec.config;
       EXPECT_NE(v.spec.config.find(".checked"), std::string::npos) << v.spec.config;
@@ -192,6 +193,15 @@ TEST(ChooseBlocks, RowsAreLookedThroughWhereThatPays) {
       EXPECT_EQ(v.spec.buffers.back().dims[0], v.spec.workspaceBytes);
     }
   }
+}
+
+// A launch ahead costs more than what is left out of a step of a decoder.
+TEST(ChooseBlocks, ProductsThatMayHaveFewRowsStayDense) {
+  KernelDesc d = blocks(product(DimExpr::symbol("M"), 4096, 4096), 0.75);
+  d.symbols["M"] = {1, DimRange::kUnbounded};
+  d.alwaysSparse = false;
+  for (const KernelVariant &v : variantsOf(d))
+    EXPECT_FALSE(isBlockSparse(v)) << v.spec.config;
 }
 
 TEST(ChooseBlocks, FewerOperationsWinOverTwoOfFour) {
