@@ -122,6 +122,8 @@ Result<MeshStep> stepOf(const SimulateOptions &options, const MeshTopology &topo
   return step;
 }
 
+constexpr double kMostSeconds = 1e6; ///< that a rank may be late
+
 /// "3=2e-5": the step in which a rank is late for a collective.
 Result<MeshStep> lateStep(const std::vector<std::string> &texts, int64_t ranks) {
   MeshStep step;
@@ -130,8 +132,9 @@ Result<MeshStep> lateStep(const std::vector<std::string> &texts, int64_t ranks) 
     auto [rankText, secondsText] = llvm::StringRef(text).split('=');
     int64_t rank = 0;
     double seconds = 0;
-    if (rankText.getAsInteger(10, rank) || rank < 0 || rank >= ranks || secondsText.getAsDouble(seconds) || !(seconds >= 0))
-      return usageError("wants a rank below " + std::to_string(ranks) + " and seconds, as 3=2e-5", "--late " + text);
+    if (rankText.getAsInteger(10, rank) || rank < 0 || rank >= ranks || secondsText.getAsDouble(seconds) || !(seconds >= 0) ||
+        seconds > kMostSeconds)
+      return usageError("wants a rank below " + std::to_string(ranks) + " and seconds, at most a million, as 3=2e-5", "--late " + text);
     step.more[rank] = seconds;
   }
   return step;
