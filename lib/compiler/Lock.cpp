@@ -108,6 +108,12 @@ Result<std::string> lockKey(const std::string &model, const CompileOptions &opti
     hash.field("kv " + options.kvCodes);
   if (!options.kvWindow.empty())
     hash.field("kv-window " + options.kvWindow);
+  for (const std::string &text : options.mesh)
+    hash.field("mesh " + text);
+  for (const std::string &text : options.shard)
+    hash.field("shard " + text);
+  if (options.rankMemory)
+    hash.field("rank-memory " + std::to_string(options.rankMemory));
   return hash.hex();
 }
 
