@@ -84,8 +84,8 @@ public:
   /// Brings a sequence preempted by Swap back: all its blocks, or NoBlocks.
   Outcome resume(SeqId sequence);
   /// Room for the tokens of all requests, or for none. `tokens` holds the requests' tokens one
-  /// after another; the last one of a request may be kUnknownToken, others BadArgument, as is what comes behind one
-  /// that was not provided. A sequence may be named once a step. Shared tails are copied (copies). A State
+  /// after another. The last one of a request may be kUnknownToken; anywhere else that is BadArgument, as is, in a
+  /// sequence that caches, a token behind one that was not provided. A sequence may be named once a step. Shared tails are copied (copies). A State
   /// group reads entry 0 of its row (kNoBlock: the zero state) and writes entry 1; with one, drafts
   /// are Unsupported.
   Outcome reserve(std::span<const Append> requests, std::span<const Token> tokens,

@@ -302,14 +302,19 @@ def main():
         return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
-    parser.add_argument("what", nargs="*")
+    parser.add_argument("what", nargs="*", help="check, race, kill; all without it")
     parser.add_argument("--engine", default="llama1", help="of the ranks that are killed")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--stops", type=int, default=2)
     parser.add_argument("--cards", type=int, default=0, help="use no more than these")
     options = parser.parse_args()
-    what, bad = options.what or ["check", "race", "kill"], 0
+    parts = ["check", "race", "kill"]
+    what, bad = options.what or parts, 0
+    if unknown := set(what) - set(parts):
+        parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(parts)}")
     cards = min(options.cards or 8, tp.gpus())
+    if cards < 2:
+        parser.error("wants two GPUs or more")
     for card in range(cards):
         print(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.splitlines()[card].split(" (")[0])
     with tempfile.TemporaryDirectory() as scratch:

@@ -6,7 +6,7 @@
 
 Reads the rows "all-reduce xN SIZE KB FORM lathe T" and "parts xN SIZE KB gather T ... scatter T" of the logs. The sum of
 squares of relative differences is brought down by trying steps of each number by itself; what is left is printed to
-stderr, row by row. Kernel rates are not fitted here: fit_kernels.py does that.
+stderr, row by row. Kernel rates are not fitted here: predict_tp.py does that.
 """
 import argparse
 import json

@@ -61,7 +61,7 @@ def main():
     options = parser.parse_args()
     race = options.race.read_text()
     measured = {(int(m[1]), m[2]): float(m[3]) * 1e-3
-                for m in re.finditer(r"llama-8B, (\d+) GPUs?, (one|many|prompt|one of 70B): ([\d.]+) ms", race)}
+                for m in re.finditer(r"llama(?:-8B)?, (\d+) GPUs?, (one|many|prompt|one of 70B): ([\d.]+) ms", race)}
     topology = json.loads(options.topology.read_text())
     seconds = kernel_seconds(options.collectives.read_text())
     kernels = topology["kernels"] = {"seconds": seconds, "tile_seconds": max(0.0, tile_seconds(options.products.read_text()) - seconds),
@@ -93,7 +93,7 @@ def main():
             kernels[name] = float(f"{value:.4g}")
         options.topology.write_text(json.dumps(topology, indent=1) + "\n")
         print(f"kernel rates of one GPU: {kernels}")
-        worst = 0.0
+        worst, compared = 0.0, 0
         for ranks, case in sorted((r, c) for r in (1, 2, 4, 8) for c in CASES
                                   if (options.engines / f"{CASES[c][0]}-{r}.lathe.xz").exists()):
             ours = simulate(ranks, case)
@@ -104,11 +104,11 @@ def main():
             off = ours["seconds"] / time - 1
             fitted = ranks == 1 and case != "many"
             if not fitted:
-                worst = max(worst, abs(off))
+                worst, compared = max(worst, abs(off)), compared + 1
             print(f"Llama, {ranks} GPUs, {case:6}: measured {time * 1e3:7.3f} ms, {'fitted   ' if fitted else 'predicted'} "
                   f"{ours['seconds'] * 1e3:7.3f} ms ({100 * off:+.1f} %), of it exchanges {ours['exchanges'] * 1e3:.3f} ms")
-        print(f"the worst prediction is off by {100 * worst:.1f} %")
-    return 0 if worst <= 0.10 else 1
+        print(f"the worst of {compared} predictions is off by {100 * worst:.1f} %")
+    return 0 if compared and worst <= 0.10 else 1
 
 
 if __name__ == "__main__":
