@@ -372,7 +372,9 @@ TEST(Engine, LlmSectionIsReadOrRefused) {
     EXPECT_FALSE(parseLlm(std::string_view(bytes).substr(0, i)).ok()) << i;
   info.groups[0].kind = KvGroupKind::Full; // which has no window
   EXPECT_EQ(parseLlm(packLlm(info)).status().code(), ErrorCode::Invalid);
-  info.groups[0].window = 0;
+  info.groups[0].window = 0; // nor first tokens beside one
+  EXPECT_EQ(parseLlm(packLlm(info)).status().code(), ErrorCode::Invalid);
+  info.groups[0].sinks = 0;
   EXPECT_TRUE(parseLlm(packLlm(info)).ok());
   info.groups[0].layout.heads = 0;
   EXPECT_EQ(parseLlm(packLlm(info)).status().code(), ErrorCode::Invalid);
