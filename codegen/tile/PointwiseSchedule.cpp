@@ -288,7 +288,8 @@ static void scheduleRowsTogether(Evaluator &e, int64_t rows) {
 }
 
 void schedulePointwise(Evaluator &e, const KernelConfig &config) {
-  if (config.rows > 1)
+  // Of other families, which come here with what their tiles have no form for, rows are those of a tile.
+  if (config.form->code == Skeleton::Code::Pointwise && config.rows > 1)
     return scheduleRowsTogether(e, config.rows);
   Operation *yield = e.kernel.body->getTerminator();
   unsigned outputs = yield->getNumOperands();
