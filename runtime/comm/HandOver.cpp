@@ -3,12 +3,15 @@
 
 #include "HandOver.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <utility>
 
 namespace lathe::runtime {
 
@@ -16,15 +19,30 @@ namespace {
 
 /// What goes through a connection: one message each, with a file where there are pages.
 struct Message {
-  enum Kind : uint32_t { Hello = 0x4c544801, Pages, Done }; ///< "LTH" in front
+  enum Kind : uint32_t { Unknown = 0, Hello = 0x4c544801, Pages, Done }; ///< "LTH" in front
   uint32_t kind = Hello;
   uint32_t rank = 0;
   uint64_t offset = 0, bytes = 0;
   cuda::CUuuid card{};
 };
 
+struct Received {
+  Message message;   ///< Unknown: of another size
+  int file = -1;     ///< that has come with it, whoever has it closes it; -1: none
+  bool isCut = false; ///< a file has come that this process cannot have
+};
+
+Status lostRank(int64_t rank) {
+  return Status(ErrorCode::PeerLost, "rank " + std::to_string(rank) + " is lost: it has closed its connection");
+}
+
 Status failed(const char *what) {
   return runtimeError(std::string("passing memory to ranks of this host: ") + what + ": " + std::strerror(errno));
+}
+
+/// What errno says of the connection to a rank.
+Status failedWith(int64_t rank, const char *what) {
+  return errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN ? lostRank(rank) : failed(what);
 }
 
 /// The abstract name of a rank.
@@ -48,8 +66,8 @@ bool isOurs(int socket) {
 
 bool mayComeLater() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-/// False when it cannot go now.
-Result<bool> sendMessage(int socket, const Message &message, int file) {
+/// To a rank; false when it cannot go now.
+Result<bool> sendMessage(int socket, int64_t rank, const Message &message, int file) {
   iovec piece = {const_cast<Message *>(&message), sizeof message};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr head = {};
@@ -66,12 +84,13 @@ Result<bool> sendMessage(int socket, const Message &message, int file) {
   }
   if (sendmsg(socket, &head, MSG_NOSIGNAL) == ssize_t(sizeof message))
     return true;
-  return mayComeLater() || errno == ETOOMANYREFS ? Result<bool>(false) : failed("sending");
+  return mayComeLater() || errno == ETOOMANYREFS ? Result<bool>(false) : failedWith(rank, "sending");
 }
 
-/// False when nothing has come. `file`: -1 without one.
-Result<bool> receiveMessage(int socket, Message &message, int &file) {
-  iovec piece = {&message, sizeof message};
+/// From a rank; false when nothing has come.
+Result<bool> receiveMessage(int socket, int64_t rank, Received &received) {
+  received = {};
+  iovec piece = {&received.message, sizeof received.message};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr head = {};
   head.msg_iov = &piece;
@@ -79,22 +98,22 @@ Result<bool> receiveMessage(int socket, Message &message, int &file) {
   head.msg_control = control;
   head.msg_controllen = sizeof control;
   const ssize_t got = recvmsg(socket, &head, MSG_CMSG_CLOEXEC);
-  if (got < 0 && mayComeLater())
-    return false;
-  file = -1;
-  if (cmsghdr *rights = got > 0 ? CMSG_FIRSTHDR(&head) : nullptr; rights && rights->cmsg_type == SCM_RIGHTS)
-    std::memcpy(&file, CMSG_DATA(rights), sizeof file);
-  if (got == ssize_t(sizeof message))
-    return true;
-  if (file >= 0)
-    close(file);
-  return got < 0 ? failed("receiving") : Status(ErrorCode::PeerLost, "the connection was closed");
+  if (got < 0)
+    return mayComeLater() ? Result<bool>(false) : failedWith(rank, "receiving");
+  if (got == 0)
+    return lostRank(rank);
+  if (cmsghdr *rights = CMSG_FIRSTHDR(&head); rights && rights->cmsg_type == SCM_RIGHTS)
+    std::memcpy(&received.file, CMSG_DATA(rights), sizeof received.file);
+  received.isCut = received.file < 0 && (head.msg_flags & MSG_CTRUNC);
+  if (got != ssize_t(sizeof received.message))
+    received.message.kind = Message::Unknown;
+  return true;
 }
 
-Status atRank(Status status, int64_t rank) {
-  return status.code() == ErrorCode::PeerLost
-             ? Status(ErrorCode::PeerLost, "rank " + std::to_string(rank) + " is lost: " + status.message())
-             : status;
+/// Of a message that has no use for a file.
+void closeFile(Received &received) {
+  if (received.file >= 0)
+    close(std::exchange(received.file, -1));
 }
 
 } // namespace
@@ -151,14 +170,16 @@ Status HandOver::reach(int64_t other, const std::string &session, const cuda::CU
     if (peer.socket < 0)
       return failed("a socket");
     if (!connect(peer.socket, reinterpret_cast<sockaddr *>(&address), length) && isOurs(peer.socket)) {
-      Result<bool> sent = sendMessage(peer.socket, hello, -1);
-      for (Message answer; sent && *sent;) {
-        int file = -1;
-        Result<bool> come = receiveMessage(peer.socket, answer, file);
+      Result<bool> sent = sendMessage(peer.socket, other, hello, -1);
+      for (Received answer; sent && *sent;) {
+        Result<bool> come = receiveMessage(peer.socket, other, answer);
         if (!come)
-          return atRank(come.status(), other);
+          return come.status();
+        closeFile(answer);
+        if (*come && (answer.message.kind != Message::Hello || answer.message.rank != uint64_t(other)))
+          return internalError("rank " + std::to_string(other) + " does not answer as one");
         if (*come) {
-          peer.card = answer.card;
+          peer.card = answer.message.card;
           return okStatus();
         }
         LATHE_RETURN_IF_ERROR(waits.until(peer.socket, POLLIN, other));
@@ -171,35 +192,47 @@ Status HandOver::reach(int64_t other, const std::string &session, const cuda::CU
 
 /// Whoever comes next; strangers go again.
 Status HandOver::admit(int listener, const cuda::CUuuid &card, const Waits &waits) {
+  const int64_t missing =
+      std::find_if(peers.begin() + rank + 1, peers.end(), [](const Peer &peer) { return peer.socket < 0; }) -
+      peers.begin();
   const int came = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (came < 0) {
-    const auto missing =
-        std::find_if(peers.begin() + rank + 1, peers.end(), [](const Peer &peer) { return peer.socket < 0; });
-    return waits.until(listener, POLLIN, missing - peers.begin());
-  }
-  Message hello, answer;
-  answer.rank = uint32_t(rank);
-  answer.card = card;
-  int file = -1;
+  if (came < 0)
+    return mayComeLater() || errno == ECONNABORTED ? waits.until(listener, POLLIN, missing) : failed("accepting");
+  Received received;
+  const Message &hello = received.message;
   Result<bool> come = false;
   while (isOurs(came) && come && !*come) {
-    come = receiveMessage(came, hello, file);
+    come = receiveMessage(came, missing, received);
+    closeFile(received);
     if (come && !*come)
-      if (Status status = waits.until(came, POLLIN, rank); !status.ok()) {
+      if (Status status = waits.until(came, POLLIN, missing); !status.ok()) {
         close(came);
         return status;
       }
   }
+  Message answer;
+  answer.rank = uint32_t(rank);
+  answer.card = card;
   Result<bool> sent = false;
   if (come && *come && hello.kind == Message::Hello && hello.rank > uint64_t(rank) && hello.rank < peers.size() &&
       peers[hello.rank].socket < 0)
-    sent = sendMessage(came, answer, -1);
+    sent = sendMessage(came, hello.rank, answer, -1);
   if (!sent || !*sent) {
     close(came);
     return okStatus();
   }
   peers[hello.rank] = {came, hello.card};
   return okStatus();
+}
+
+/// Why what a rank has passed is of no use, or ok.
+static Status checkPages(int64_t other, const Received &received) {
+  const std::string from = "rank " + std::to_string(other);
+  if (received.isCut)
+    return runtimeError("memory of " + from + " cannot be taken: too many open files");
+  return received.message.kind == Message::Pages && received.file >= 0
+             ? okStatus()
+             : internalError(from + " passes what is no memory");
 }
 
 Status HandOver::exchange(std::vector<SharedPages> own, const Take &take, Deadline deadline,
@@ -216,6 +249,7 @@ Status HandOver::exchange(std::vector<SharedPages> own, const Take &take, Deadli
     for (size_t other = 0; other < peers.size() && status.ok(); ++other) {
       if (int64_t(other) == rank)
         continue;
+      const int socket = peers[other].socket;
       while (sent[other] <= own.size()) {
         Message message;
         const bool isLast = sent[other] == own.size();
@@ -223,7 +257,7 @@ Status HandOver::exchange(std::vector<SharedPages> own, const Take &take, Deadli
         message.rank = uint32_t(rank);
         message.offset = isLast ? 0 : own[sent[other]].offset;
         message.bytes = isLast ? 0 : own[sent[other]].bytes;
-        Result<bool> gone = sendMessage(peers[other].socket, message, isLast ? -1 : own[sent[other]].file);
+        Result<bool> gone = sendMessage(socket, int64_t(other), message, isLast ? -1 : own[sent[other]].file);
         if (!gone)
           status = gone.status();
         if (!gone || !*gone)
@@ -232,22 +266,23 @@ Status HandOver::exchange(std::vector<SharedPages> own, const Take &take, Deadli
         moved = true;
       }
       while (!done[other] && status.ok()) {
-        Message message;
-        int file = -1;
-        Result<bool> come = receiveMessage(peers[other].socket, message, file);
+        Received received;
+        Result<bool> come = receiveMessage(socket, int64_t(other), received);
         if (!come)
-          status = atRank(come.status(), int64_t(other));
+          status = come.status();
         if (!come || !*come)
           break;
         moved = true;
-        if (message.kind == Message::Pages && file >= 0) {
-          if (Status s = take(int64_t(other), {message.offset, message.bytes, file}); refused.ok())
-            refused = s;
-        } else if (message.kind == Message::Done) {
-          done[other] = true;
-        } else {
-          status = internalError("rank " + std::to_string(other) + " passes what is no memory");
-        }
+        const Message &message = received.message;
+        done[other] = message.kind == Message::Done;
+        Status taken = done[other] ? okStatus() : checkPages(int64_t(other), received);
+        if (done[other] || !taken.ok())
+          closeFile(received);
+        else
+          taken = take(int64_t(other), {message.offset, message.bytes, received.file});
+        // What is refused does not keep this rank from hearing the others out.
+        if (refused.ok())
+          refused = taken;
       }
       if (sent[other] <= own.size() || !done[other]) {
         isOver = false;
@@ -259,7 +294,13 @@ Status HandOver::exchange(std::vector<SharedPages> own, const Take &take, Deadli
   }
   for (const SharedPages &pages : own)
     close(pages.file);
-  return status.ok() ? refused : status;
+  if (status.ok())
+    status = refused;
+  // Others do not wait for a rank that takes no part any more; what it has sent they still get.
+  if (!status.ok())
+    for (const Peer &peer : peers)
+      shutdown(peer.socket, SHUT_RDWR);
+  return status;
 }
 
 } // namespace lathe::runtime

@@ -33,7 +33,8 @@ public:
 
   using Take = std::function<Status(int64_t rank, const SharedPages &)>;
   /// Gives all others `own`, whose files it closes, and gets what they give, file by file, which `take` closes. All
-  /// ranks call it at once. What `take` refuses is told at the end.
+  /// ranks call it at once. What `take` refuses is told at the end. After an error the connections are of no use any
+  /// more: others get PeerLost, in this exchange or their next.
   Status exchange(std::vector<SharedPages> own, const Take &take, Deadline deadline, const Communicator::Stop &stop);
 
 private:

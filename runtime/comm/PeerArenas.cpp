@@ -114,7 +114,7 @@ Result<std::shared_ptr<PeerArenas>> PeerArenas::join(const std::string &device, 
   const std::string together = "arenas of " + what;
   LATHE_RETURN_IF_ERROR(world.begin(together, open(), {}));
   LATHE_RETURN_IF_ERROR(world.begin(together, connect(), {}));
-  LATHE_RETURN_IF_ERROR(world.begin(together, arenas->shareFresh({}), {}));
+  LATHE_RETURN_IF_ERROR(world.begin(together, arenas->shareFresh([&] { return world.lost(); }), {}));
   world.onLoss([known = std::weak_ptr<PeerArenas>(arenas)] {
     if (std::shared_ptr<PeerArenas> held = known.lock())
       held->abort();
