@@ -332,15 +332,17 @@ Result<std::shared_ptr<const DeviceImage>> Engine::image(const std::string &targ
     ofRank |= std::any_of(p->plan.weights.begin(), p->plan.weights.end(), own);
   std::weak_ptr<const DeviceImage> &slot =
       images[device->memoryName() + " " + target + (ofRank ? " " + std::to_string(rank) : "")];
-  if (std::shared_ptr<const DeviceImage> known = slot.lock())
-    return known;
-  Result<std::shared_ptr<const DeviceImage>> made =
-      DeviceImage::create(reader, std::move(device), programsOf(target), rank);
-  if (made)
-    slot = *made;
-  if (made && stays)
-    staying.push_back(*made);
-  return made;
+  std::shared_ptr<const DeviceImage> found = slot.lock();
+  if (!found) {
+    Result<std::shared_ptr<const DeviceImage>> made =
+        DeviceImage::create(reader, std::move(device), programsOf(target), rank);
+    if (!made)
+      return made;
+    slot = found = std::move(*made);
+  }
+  if (stays && std::find(staying.begin(), staying.end(), found) == staying.end())
+    staying.push_back(found);
+  return found;
 }
 
 } // namespace lathe::runtime
