@@ -39,6 +39,12 @@ public:
   /// As begin(), within a step that has begun on all ranks: whoever leaves the step ends this, and the next step has the
   /// same number everywhere.
   virtual Status meet(const std::string &what, const Status &own, const Stop &stop) = 0;
+  /// The same with notes, as of beginNoting().
+  virtual Status meetNoting(const std::string &what, const Status &own, const Stop &stop, uint32_t note,
+                            uint32_t &notes) = 0;
+  /// What begin() and meetings wait for other ranks to come, from now on, as World::patience. One that is lost ends them
+  /// sooner.
+  virtual void setPatience(int64_t patience) = 0;
   /// The number of the step that began last, the same on all ranks.
   virtual uint64_t step() const = 0;
   /// How a step went here; `caused`: by the failure of another rank. Once a step, also one that did not begin here for
@@ -67,7 +73,7 @@ struct Joined {
 Result<Joined> joinWorld(const World &world);
 
 /// What a plugin and the runtime must agree on: they exchange C++ objects, and are made together.
-inline constexpr const char kCommAbi[] = "lathe comm 2, " __VERSION__;
+inline constexpr const char kCommAbi[] = "lathe comm 3, " __VERSION__;
 
 } // namespace lathe::runtime
 

@@ -43,8 +43,12 @@ Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<const Engine> e
   // A rank that is a process may lose the others, and go on with new ones on the weights that it has.
   auto image = engine->image(*target, std::move(*owner), options.communicator ? options.communicator->rank() : 0,
                              /*stays=*/isApart);
-  if (isApart)
+  if (isApart) {
+    // Weights may take longer to come than a step: ranks wait as long as the slowest is there.
+    options.world.communicator->setPatience(-1);
     LATHE_RETURN_IF_ERROR(options.world.communicator->begin("weights", image.status(), {}));
+    options.world.communicator->setPatience(options.patience);
+  }
   if (!image)
     return image.status();
   (*device)->setPatience(options.patience);

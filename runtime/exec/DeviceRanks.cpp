@@ -159,7 +159,7 @@ Status Run::exchangeOnDevice(const CompiledStep &compiled) {
   Result<std::vector<CollectivePart>> parts = collectiveParts(compiled);
   if (!parts)
     return parts.status();
-  if (context.world && !program.isStatic && context.peers->hasFresh()) // else others know since the step began
+  if (context.world && !program.isStatic) // else others know of all memory since the step began
     LATHE_RETURN_IF_ERROR(shareInStep(compiled.nodes));
   if (context.profiling)
     LATHE_RETURN_IF_ERROR(device.beginTiming());

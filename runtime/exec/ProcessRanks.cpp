@@ -18,7 +18,7 @@ using namespace engine;
 
 namespace {
 
-/// What a rank notes as a step begins.
+/// What a rank notes as a step begins, and at collectives of sizes that come with the data.
 enum Note : uint32_t {
   kBeginsAnew = 1, ///< kernels have given up, or may have: the arenas are to be prepared
   kHasFresh = 2,   ///< it has memory that the others do not know of
@@ -100,11 +100,14 @@ Status Run::shareFresh() {
   return context.peers->shareFresh([this] { return context.world->lost(); });
 }
 
-/// The same of sizes that come with the data, in the middle of a step: all ranks are at this collective.
+/// The same of sizes that come with the data, in the middle of a step: all ranks are at this collective, and one alone
+/// may have memory that the others do not know of.
 Status Run::shareInStep(const std::string &nodes) {
   auto progress = [this] { return context.advanceFlights().status(); };
-  LATHE_RETURN_IF_ERROR(context.world->meet("memory of node " + nodes, okStatus(), progress));
-  return context.world->meet("memory", shareFresh(), progress);
+  uint32_t notes = 0;
+  LATHE_RETURN_IF_ERROR(context.world->meetNoting("memory of node " + nodes, okStatus(), progress,
+                                                  context.peers->hasFresh() ? kHasFresh : 0, notes));
+  return notes & kHasFresh ? context.world->meet("memory", shareFresh(), progress) : okStatus();
 }
 
 /// This rank's part is over, or its device has failed: tells the others, and listens until all have told.

@@ -539,6 +539,25 @@ TEST(TcpRank, EndsStepsBehindTheBeginningOfOthers) {
     EXPECT_TRUE(s.ok()) << s.str();
 }
 
+TEST(TcpRank, WaitsAsLongAsItIsToldTo) {
+  std::vector<Status> results = onLaterRanks([](tcp::TcpRank &rank) -> Status {
+    using namespace std::chrono_literals;
+    rank.setPatience(-1);
+    if (rank.rank() == 1)
+      std::this_thread::sleep_for(300ms);
+    LATHE_RETURN_IF_ERROR(rank.begin("slow", okStatus(), {}));
+    uint32_t notes = 0;
+    LATHE_RETURN_IF_ERROR(rank.meetNoting("within it", okStatus(), {}, 1u << rank.rank(), notes));
+    if (notes != 7)
+      return internalError("notes " + std::to_string(notes));
+    rank.setPatience(kSecond / 10);
+    return rank.rank() == 1 ? okStatus() : rank.meet("without rank 1", okStatus(), {});
+  });
+  EXPECT_TRUE(results[1].ok()) << results[1].str();
+  for (int64_t r : {0, 2})
+    EXPECT_EQ(results[r].code(), ErrorCode::Deadline) << results[r].str();
+}
+
 TEST(TcpRank, GoesOnAfterFailuresAnywhere) {
   constexpr int64_t kRanks = 4, kSteps = 60;
   std::vector<std::vector<Status>> outcomes(kRanks, std::vector<Status>(kSteps));

@@ -260,11 +260,16 @@ Status TcpRank::beginNoting(const std::string &what, const Status &status, const
 }
 
 Status TcpRank::meet(const std::string &what, const Status &status, const Stop &stop) {
+  uint32_t notes = 0;
+  return meetNoting(what, status, stop, 0, notes);
+}
+
+Status TcpRank::meetNoting(const std::string &what, const Status &status, const Stop &stop, uint32_t note,
+                           uint32_t &notes) {
   if (!broken.ok())
     return status.ok() ? broken : status;
   ++meeting;
-  uint32_t notes = 0;
-  return agree(what, status, stop, 0, notes);
+  return agree(what, status, stop, note, notes);
 }
 
 Status TcpRank::agree(const std::string &what, const Status &status, const Stop &stop, uint32_t note, uint32_t &notes) {

@@ -44,6 +44,9 @@ public:
   Status beginNoting(const std::string &what, const Status &status, const Stop &stop, uint32_t note,
                      uint32_t &notes) override;
   Status meet(const std::string &what, const Status &status, const Stop &stop) override;
+  Status meetNoting(const std::string &what, const Status &status, const Stop &stop, uint32_t note,
+                    uint32_t &notes) override;
+  void setPatience(int64_t wanted) override { patience = wanted; }
   uint64_t step() const override { return number; }
   void tellEnd(uint64_t step, const Status &status, bool caused) override;
   Result<bool> heardEnd(uint64_t step, Status &outcome) override;
@@ -99,7 +102,8 @@ private:
   Status reduceScatter(std::span<const int64_t> members, size_t mine, const Exchange &x, const Stop &stop);
   Status allGather(std::span<const int64_t> members, size_t mine, const Exchange &x, const Stop &stop);
 
-  const int64_t own, patience;
+  const int64_t own;
+  int64_t patience;
   const bool endsLater; ///< steps end by tellEnd()
   std::vector<Peer> peers; ///< by rank; this one's has no connection
   uint64_t number = 0;     ///< of the step
