@@ -1,7 +1,7 @@
-//===- MeshDeviceFixture.h - a mesh of two fake GPUs ------------*- C++ -*-===//
+//===- MeshDeviceFixture.h - a mesh of fake GPUs ----------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// An engine for two ranks, and its collective kernels as functions that keep to lathe/engine/CollectiveAbi.h.
+// An engine for two or more ranks, and its collective kernels as functions that keep to lathe/engine/CollectiveAbi.h.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_TEST_UNIT_MESHDEVICEFIXTURE_H
@@ -20,6 +20,7 @@ using namespace lathe::engine;
 /// there are two in turns, and goes on when all have.
 struct Collectives {
   int64_t lost = -1; ///< a rank that does not come: what waits for it says so
+  int64_t ranks = 2;
 
   void install() {
     for (const char *name : {"allReduceOneShot", "allReduceTwoShot", "allReduceDirect"})
@@ -46,10 +47,14 @@ struct Collectives {
     fakeGpu().meetings["reduceScatter"] = [this](const FakeLaunch &, void **p) {
       const auto rows = parameter<int64_t>(p, 5), run = parameter<int64_t>(p, 6), rank = parameter<int64_t>(p, 4);
       EXPECT_EQ(run % 4, 0);
-      return meet(p, 7, true, false, rows * run * 8, [=](std::vector<const float *> wholes, float *out) {
+      return meet(p, 7, true, false, rows * run * ranks * 4,
+                  [=, ranks = ranks](std::vector<const float *> wholes, float *out) {
         for (int64_t row = 0; row < rows; ++row)
-          for (int64_t i = 0; i < run; ++i)
-            out[row * run + i] = wholes[0][(row * 2 + rank) * run + i] + wholes[1][(row * 2 + rank) * run + i];
+          for (int64_t i = 0; i < run; ++i) {
+            out[row * run + i] = 0;
+            for (const float *whole : wholes)
+              out[row * run + i] += whole[(row * ranks + rank) * run + i];
+          }
       });
     };
   }
@@ -64,7 +69,7 @@ struct Collectives {
     auto *status = parameter<LatheStatusWord *>(p, next + 2);
     auto isOperand = [&](const void *at) {
       const auto *byte = static_cast<const char *>(at), *own = arenas + rank * stride;
-      return byte >= own + arenaOperandOffset(2) && byte < own + stride;
+      return byte >= own + arenaOperandOffset(ranks) && byte < own + stride;
     };
     EXPECT_TRUE(!wantsIn || isOperand(in));
     EXPECT_TRUE(!wantsOut || isOperand(out));
@@ -73,14 +78,14 @@ struct Collectives {
     auto headerOf = [&](int64_t r) { return reinterpret_cast<ArenaHeader *>(arenas + r * stride); };
     ArenaHeader &own = *headerOf(rank);
     const uint32_t call = own.epochs[0] + 1;
-    const int64_t half = arenaSlotBytes(2) / 2;
+    const int64_t half = arenaSlotBytes(ranks) / 2;
     EXPECT_LE(bytes, half);
     auto slotOf = [&](int64_t r) { return arenas + r * stride + kArenaHeaderBytes + call % 2 * half; };
     if (lost >= 0 && lost != rank)
-      for (int64_t r = 0; r < 2; ++r)
+      for (int64_t r = 0; r < ranks; ++r)
         headerOf(r)->abort = uint32_t(1 + lost);
     if (own.abort) {
-      *status = {kStatusPeerLost, uint64_t(lost >= 0 ? lost : 1 - rank) << 32};
+      *status = {kStatusPeerLost, uint64_t(lost >= 0 ? lost : (rank + 1) % ranks) << 32};
       return true;
     }
     if (lost == rank)
@@ -90,7 +95,7 @@ struct Collectives {
       own.begun[0][rank] = call;
     }
     std::vector<const float *> parts;
-    for (int64_t r = 0; r < 2; ++r) {
+    for (int64_t r = 0; r < ranks; ++r) {
       if (headerOf(r)->begun[0][r] < call)
         return false;
       parts.push_back(reinterpret_cast<const float *>(slotOf(r)));
@@ -102,13 +107,13 @@ struct Collectives {
 };
 
 /// Rank r: t = x * w[r] + x, then a collective of t into u, in the arena or y itself; w[0] = {1, 2, 3, 4}, ten times
-/// that on rank 1.
-inline Plan meshPlan(const std::string &collective = "all_reduce", bool intoArena = false) {
+/// that on rank 1, and so on.
+inline Plan meshPlan(const std::string &collective = "all_reduce", bool intoArena = false, int64_t ranks = 2) {
   Plan p = makeScalePlan("sm_90a", true);
-  p.ranks = 2;
-  p.weights[0].shards = 2;
+  p.ranks = ranks;
+  p.weights[0].shards = ranks;
   const DimExpr b = DimExpr::symbol("B");
-  const int64_t columns = collective == "all_gather" ? 8 : collective == "reduce_scatter" ? 2 : 4;
+  const int64_t columns = collective == "all_gather" ? 4 * ranks : collective == "reduce_scatter" ? 4 / ranks : 4;
   p.buffers[3] = makeBuffer("y", BufferKind::Output, 0, DType::F32, {b, columns});
   p.outputs[0].dims = {b, columns};
   int32_t to = 3;
@@ -128,8 +133,9 @@ inline Plan meshPlan(const std::string &collective = "all_reduce", bool intoAren
 
 inline std::string meshEngine(const Plan &plan) {
   EngineWriter w("mesh test");
-  for (int32_t rank = 0; rank < 2; ++rank) {
-    float factor = rank ? 10 : 1, weights[4] = {factor, 2 * factor, 3 * factor, 4 * factor};
+  float factor = 1;
+  for (int32_t rank = 0; rank < plan.ranks; ++rank, factor *= 10) {
+    float weights[4] = {factor, 2 * factor, 3 * factor, 4 * factor};
     EXPECT_TRUE(w.addWeight(shardSection("weights", rank), {reinterpret_cast<char *>(weights), 16}).ok());
   }
   Status added = w.addPlan(plan);

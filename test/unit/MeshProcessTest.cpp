@@ -124,27 +124,31 @@ struct Rank {
 
 float at(const lathe_tensor &y, int64_t i) { return static_cast<const float *>(y.data)[i]; }
 
-/// Two ranks as threads, which do the same at the same time.
+/// The ranks of a plan as threads, which do the same at the same time.
 struct World {
   rt::Engine engine;
   Collectives collectives;
-  Rank ranks[2];
+  std::vector<Rank> ranks;
 
-  explicit World(const Plan &plan = meshPlan(), bool graphs = true) {
+  explicit World(const Plan &plan = meshPlan(), bool graphs = true) : ranks(size_t(plan.ranks)) {
     installKernels();
+    fakeGpu().devices = int(plan.ranks);
+    collectives.ranks = plan.ranks;
     collectives.install();
     engine = openEngine(meshEngine(plan));
     const int64_t port = freePort();
-    both([&](int r) {
+    all([&](int r) {
       ranks[r].graphs = graphs;
-      rt::Error e = ranks[r].join(engine, r, port);
+      rt::Error e = ranks[r].join(engine, r, port, "fake", int(plan.ranks));
       EXPECT_FALSE(e) << e.message();
     });
   }
-  void both(const std::function<void(int)> &body) {
-    std::thread first([&] { body(0); }), second([&] { body(1); });
-    first.join();
-    second.join();
+  void all(const std::function<void(int)> &body) {
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < ranks.size(); ++r)
+      threads.emplace_back([&body, r] { body(int(r)); });
+    for (std::thread &thread : threads)
+      thread.join();
   }
 };
 
@@ -155,7 +159,7 @@ TEST(MeshProcess, ReducesThroughSlotsAndInPlace) {
       plan.arenas[0].bytes = DimExpr::symbol("B") * 65536 + 128;
       World world(plan, graphs);
       for (int64_t rows : {1, 5, 64, 512, 64, 0, 5}) // arenas grow
-        world.both([&](int r) {
+        world.all([&](int r) {
           lathe_tensor y{};
           rt::Error e = world.ranks[r].run(rows, 2, y);
           ASSERT_FALSE(e) << e.message();
@@ -173,7 +177,7 @@ TEST(MeshProcess, GathersAndScattersRowsOfAnySize) {
   for (const char *name : {"all_gather", "reduce_scatter"}) {
     World world(meshPlan(name));
     for (int64_t rows : {3, 1, 3, 500})
-      world.both([&](int r) {
+      world.all([&](int r) {
         lathe_tensor y{};
         rt::Error e = world.ranks[r].run(rows, 2, y);
         ASSERT_FALSE(e) << e.message();
@@ -187,7 +191,7 @@ TEST(MeshProcess, GathersAndScattersRowsOfAnySize) {
 /// Memory that only one rank has made ahead of a step reaches the others when it begins.
 TEST(MeshProcess, WarmsOneRankAlone) {
   World world(meshPlan("all_gather"));
-  world.both([&](int r) {
+  world.all([&](int r) {
     lathe_tensor y{};
     if (r == 1) {
       std::vector<float> x(4 * 4);
@@ -204,10 +208,67 @@ TEST(MeshProcess, WarmsOneRankAlone) {
   });
 }
 
+TEST(MeshProcess, HasThreeRanks) {
+  for (const char *name : {"all_reduce", "all_gather"})
+    for (bool graphs : {true, false}) {
+      World world(meshPlan(name, false, 3), graphs);
+      for (int64_t rows : {5, 500, 5})
+        world.all([&](int r) {
+          lathe_tensor y{};
+          rt::Error e = world.ranks[r].run(rows, 2, y);
+          ASSERT_FALSE(e) << e.message();
+          for (int64_t i = 0; i < rows * 4; ++i)
+            ASSERT_EQ(at(y, i), name == std::string("all_reduce") ? 3 * 2 + 2 * 111 * float(i % 4 + 1)
+                                : i % 12 < 4                      ? 2 + 2 * float(i % 4 + 1)
+                                : i % 12 < 8                      ? 2 + 20 * float(i % 4 + 1)
+                                                                  : 2 + 200 * float(i % 4 + 1));
+        });
+      world.all([&](int r) { // one is given something else, and all go on
+        lathe_tensor y{};
+        EXPECT_EQ(world.ranks[r].run(r == 1 ? 3 : 2, 2, y).code(), LATHE_USAGE);
+        rt::Error e = world.ranks[r].run(3, 2, y);
+        EXPECT_FALSE(e) << e.message();
+      });
+    }
+}
+
+/// Where sizes come with the data, memory that one rank alone makes in front of a collective is that for a copy of its
+/// result, which the caller wants at a place that kernels do not write to.
+TEST(MeshProcess, SharesWhatOneRankAloneMakesWithinAStep) {
+  Plan plan = meshPlan();
+  plan.buffers[3].alignment = 4;
+  const int32_t given = addInput(plan, "k", DType::I64, {1}, /*onHost=*/true);
+  plan.symbols.push_back({"K", 0, 100, 1, 1, SymbolOrigin::Bound, -1, -1});
+  plan.blocks[0].insert(plan.blocks[0].begin(), Step{BindStep{1, given, 0}, {"Size_0"}});
+  for (int alone : {0, 1}) {
+    World world(plan);
+    runtime::cuda::CUdeviceptr memory = 0;
+    ASSERT_EQ(fakeDriver().cuMemAlloc(&memory, 4096), 0);
+    world.all([&](int r) {
+      for (int64_t rows : {2, 3, 2}) {
+        std::vector<float> x(size_t(rows) * 4, 2.0f);
+        std::vector<int64_t> k = {7};
+        const Dims dims = {rows, 4}, one = {1};
+        const lathe_tensor in[] = {rt::tensor(x, dims), rt::tensor(k, one)};
+        lathe_tensor y{};
+        if (r == alone) {
+          y.data = reinterpret_cast<void *>(memory + 4);
+          y.bytes = 1024;
+          y.memory = LATHE_DEVICE;
+        }
+        rt::Error e(lathe_run(world.ranks[r].context, "", in, 2, &y, 1));
+        ASSERT_FALSE(e) << e.message();
+        EXPECT_EQ(at(y, 5), 48);
+      }
+    });
+    fakeDriver().cuMemFree(memory);
+  }
+}
+
 /// One caller waits for each step, the other for the last alone; and one never waits for some.
 TEST(MeshProcess, EnqueuesStepsBehindEachOtherHoweverCallersWait) {
   World world(meshPlan("all_reduce", true));
-  world.both([&](int r) {
+  world.all([&](int r) {
     std::vector<lathe_tensor> y(20);
     std::vector<uint64_t> steps(20);
     for (size_t i = 0; i < steps.size(); ++i) {
@@ -230,14 +291,14 @@ TEST(MeshProcess, FailsOnAllWhenOneFailsAndGoesOn) {
     World world(meshPlan(), graphs);
     for (int round = 0; round < 3; ++round) {
       world.collectives.lost = round % 2; // a kernel that has waited in vain, on all ranks
-      world.both([&](int r) {
+      world.all([&](int r) {
         lathe_tensor y{};
         rt::Error e = world.ranks[r].run(2, 2, y);
         EXPECT_EQ(e.code(), LATHE_PEER_LOST) << e.message();
         EXPECT_NE(e.message().find("Sum_2"), std::string::npos) << e.message();
       });
       world.collectives.lost = -1;
-      world.both([&](int r) {
+      world.all([&](int r) {
         lathe_tensor y{};
         rt::Error e = world.ranks[r].run(3, 2, y);
         ASSERT_FALSE(e) << e.message();
@@ -257,13 +318,13 @@ TEST(MeshProcess, EndsKernelsThatWaitForARankThatFails) {
       fakeGpu().failingCall = "cuLaunchKernelEx";
   };
   const auto begin = Clock::now();
-  world.both([&](int r) {
+  world.all([&](int r) {
     lathe_tensor y{};
     EXPECT_TRUE(world.ranks[r].run(2, 2, y));
   });
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
   fakeGpu().failingCall = "";
-  world.both([&](int r) {
+  world.all([&](int r) {
     lathe_tensor y{};
     rt::Error e = world.ranks[r].run(2, 2, y);
     ASSERT_FALSE(e) << e.message();
@@ -273,7 +334,7 @@ TEST(MeshProcess, EndsKernelsThatWaitForARankThatFails) {
 
 TEST(MeshProcess, IsToldOfWhatOneRankWasGiven) {
   World world;
-  world.both([&](int r) {
+  world.all([&](int r) {
     lathe_tensor y{};
     rt::Error e = world.ranks[r].run(3 + r, 2, y);
     EXPECT_EQ(e.code(), LATHE_USAGE) << e.message();
@@ -285,8 +346,9 @@ TEST(MeshProcess, IsToldOfWhatOneRankWasGiven) {
 
 TEST(MeshProcess, EndsStepsThatOneRankCancels) {
   World world(meshPlan("all_reduce", true));
-  for (int round = 0; round < 20; ++round)
-    world.both([&](int r) {
+  for (int round = 0; round < 20; ++round) {
+    lathe_code outcomes[2][2] = {};
+    world.all([&](int r) {
       lathe_tensor y{}, z{};
       uint64_t step = 0, behind = 0;
       ASSERT_FALSE(world.ranks[r].submit(2, 2, y, step));
@@ -296,11 +358,50 @@ TEST(MeshProcess, EndsStepsThatOneRankCancels) {
       for (uint64_t s : {step, behind}) {
         rt::Error e = world.ranks[r].wait(s);
         EXPECT_TRUE(!e || e.code() == LATHE_CANCELLED || e.code() == LATHE_PEER_LOST) << e.message();
+        outcomes[r][s == behind] = e.code();
       }
       rt::Error e = world.ranks[r].run(2, 2, y);
       ASSERT_FALSE(e) << e.message();
       EXPECT_EQ(at(y, 0), 26);
     });
+    for (int step : {0, 1})
+      EXPECT_EQ(outcomes[0][step] == LATHE_OK, outcomes[1][step] == LATHE_OK)
+          << "step " << step << " of round " << round << ": " << outcomes[0][step] << " and " << outcomes[1][step];
+  }
+}
+
+/// Whoever has loaded the weights first: an engine that ranks of processes have run on has them until it is closed.
+TEST(MeshProcess, KeepsWeightsThatAGroupHasLoaded) {
+  installKernels();
+  Collectives collectives;
+  collectives.install();
+  const uint64_t before = fakeGpu().allocatedBytes();
+  {
+    rt::Engine engine = openEngine(meshEngine(meshPlan()));
+    auto load = [&](bool asRanks) {
+      lathe_options o{};
+      o.size = sizeof o;
+      rt::Group group;
+      rt::Error e = group.create(engine, {"fake:0", "fake:1"}, o);
+      ASSERT_FALSE(e) << e.message();
+      const int64_t port = freePort();
+      Rank ranks[2];
+      auto join = [&](int r) {
+        rt::Error e = ranks[r].join(engine, r, port);
+        EXPECT_FALSE(e) << e.message();
+      };
+      if (asRanks) {
+        std::thread other([&] { join(1); });
+        join(0);
+        other.join();
+      }
+    };
+    load(/*asRanks=*/false);
+    EXPECT_EQ(fakeGpu().allocatedBytes(), before);
+    load(/*asRanks=*/true);
+    EXPECT_GT(fakeGpu().allocatedBytes(), before);
+  }
+  EXPECT_EQ(fakeGpu().allocatedBytes(), before);
 }
 
 TEST(MeshProcess, RefusesWhatCannotMeetOnAllRanks) {
@@ -310,7 +411,7 @@ TEST(MeshProcess, RefusesWhatCannotMeetOnAllRanks) {
     const char *text;
   };
   for (const Case &c : {Case{{"fake:1", "fake:1"}, LATHE_USAGE, "on the same GPU"},
-                        Case{{"fake:0", "fake:7"}, LATHE_UNSUPPORTED, ""},
+                        Case{{"fake:0", "fake:7"}, LATHE_UNSUPPORTED, "there is no device fake:7"},
                         Case{{"fake", "fake"}, LATHE_UNSUPPORTED, "no access"}}) {
     installKernels();
     fakeGpu().peerAccess = c.devices[0] != std::string("fake");
