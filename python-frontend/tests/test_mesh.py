@@ -6,6 +6,7 @@ On these GPUs no kernel computes; memory of the ranks goes from process to proce
 import importlib.util
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -38,6 +39,7 @@ try:
         step.wait()
     say(ran=True)
     if steps == 0:  # all go on together where one cancels what it has submitted
+        ended = []
         for turn in range(20):
             ahead = [context.submit([x]) for _ in range(3)]
             if turn % 2 == rank:
@@ -45,11 +47,13 @@ try:
             for step in ahead:
                 try:
                     step.wait()
+                    ended.append(True)
                 except lathe.Error as problem:
                     if problem.code not in (lathe.Code.CANCELLED, lathe.Code.PEER_LOST):
                         raise
+                    ended.append(False)
             context.run([x])
-        say(still=True)
+        say(ended=ended)
     while steps > 8:
         context.run([x])
 except lathe.Error as problem:
@@ -151,13 +155,13 @@ def test_a_lost_rank_is_named(engines, started, device, sign):
 
 @NVRTC
 @pytest.mark.parametrize("device,text", [
-    ("fake:1", "ranks 0 and 1 are on the same GPU"), ("fake:5", "no device fake:5"), ("cuda:99", ""),
-    ("cpu", "target")])
+    ("fake:1", "ranks 0 and 1 are on the same GPU"), ("fake:5", "no device fake:5"),
+    ("cuda:99", "no device cuda:99|no CUDA driver on this machine"), ("cpu", "target")])
 def test_gpus_that_cannot_be_ranks(engines, started, device, text):
     port = free_port()
     ranks = [started(engines("fake"), r, port, device) for r in range(2)]
     for said in [r.next() for r in ranks]:
-        assert said["code"] in ("USAGE", "UNSUPPORTED") and text in said["text"]
+        assert said["code"] in ("USAGE", "UNSUPPORTED") and re.search(text, said["text"])
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -165,7 +169,9 @@ def test_cancelled_steps_leave_all_at_the_same(engines, started, device):
     port, begin = free_port(), time.monotonic()
     ranks = [started(engines(device), r, port, device, steps=0) for r in range(2)]
     for rank in ranks:
-        assert [next(iter(rank.next())) for _ in range(3)] == ["rank", "ran", "still"]
+        assert "rank" in rank.next() and "ran" in rank.next()
+    first, second = [rank.next() for rank in ranks]
+    assert len(first["ended"]) == 60 and first == second
     assert time.monotonic() - begin < 15
 
 
