@@ -116,6 +116,16 @@ void closeFile(Received &received) {
     close(std::exchange(received.file, -1));
 }
 
+/// Why what a rank has passed is of no use, or ok.
+Status checkPages(int64_t other, const Received &received) {
+  const std::string from = "rank " + std::to_string(other);
+  if (received.isCut)
+    return runtimeError("memory of " + from + " cannot be taken: too many open files");
+  return received.message.kind == Message::Pages && received.file >= 0
+             ? okStatus()
+             : internalError(from + " passes what is no memory");
+}
+
 } // namespace
 
 Status HandOver::Waits::until(int socket, short events, int64_t rank) const {
@@ -223,16 +233,6 @@ Status HandOver::admit(int listener, const cuda::CUuuid &card, const Waits &wait
   }
   peers[hello.rank] = {came, hello.card};
   return okStatus();
-}
-
-/// Why what a rank has passed is of no use, or ok.
-static Status checkPages(int64_t other, const Received &received) {
-  const std::string from = "rank " + std::to_string(other);
-  if (received.isCut)
-    return runtimeError("memory of " + from + " cannot be taken: too many open files");
-  return received.message.kind == Message::Pages && received.file >= 0
-             ? okStatus()
-             : internalError(from + " passes what is no memory");
 }
 
 Status HandOver::exchange(std::vector<SharedPages> own, const Take &take, Deadline deadline,

@@ -165,9 +165,9 @@ TEST(HandOver, RefusesWhatIsNoMemory) {
 TEST(HandOver, SaysThatTooManyFilesAreOpen) {
   Ranks ranks;
   // A file that is beyond the limit, which is the lowest number that is free: closing it makes no room.
-  const int made = makeFile(0), given = fcntl(made, F_DUPFD_CLOEXEC, 500);
+  const int made = makeFile(0), given = fcntl(made, F_DUPFD_CLOEXEC, 200);
   close(made);
-  const int free = dup(0);
+  const int free = dup(given);
   close(free);
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
