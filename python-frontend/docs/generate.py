@@ -9,8 +9,8 @@ TABLEGEN = "mlir-tblgen-22"
 LLVM_INCLUDE = "/usr/lib/llvm-22/include"
 HEADERS = ("runtime/lathe.h", "runtime/lathe_llm.h", "compiler/lathe_compiler.h")
 DIALECTS = ("lathe", "tile", "exec")
-VERBS = ("compile", "run", "bench", "inspect", "compare", "explain", "generate", "quantize", "tune", "plan", "shard", "simulate",
-         "keygen", "sign", "verify")
+VERBS = ("compile", "run", "bench", "inspect", "compare", "explain", "generate", "quantize", "tune", "plan", "shard",
+         "simulate", "keygen", "sign", "verify")
 PROGRAMS = ("lathe-translate", "lathe-reduce")
 
 

@@ -116,7 +116,7 @@ def PlanPass : Lathe_Pass<"lathe-plan", "Turn entries into host programs"> {
   let dependentDialects = ["::lathe::exec::ExecDialect"];
 }
 def OverlapCollectivesPass
-    : Lathe_Pass<"lathe-overlap-collectives", "Compute with one half of the rows while ranks exchange the other">;
+    : Lathe_Pass<"lathe-overlap-collectives", "Compute with one part of the rows while ranks exchange the other">;
 def StreamsPass : Lathe_Pass<"lathe-streams", "Run independent kernels beside each other">;
 def OffsetsPass : Lathe_Pass<"lathe-offsets", "Give the buffers of programs their places">;
 def GenerateCodePass : Lathe_Pass<"lathe-generate-code", "Write the source of every kernel variant"> {
