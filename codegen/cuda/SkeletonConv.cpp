@@ -1,8 +1,9 @@
 //===- SkeletonConv.cpp - convolutions ---------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills conv.cuh, conv_groups.cuh, conv_group_line.cuh and conv_planes.cuh. One spatial dimension is a picture of one row. A volume is a picture for each plane
-// of its results, whose channels are those of the volume in each plane of the window.
+// Fills conv.cuh, conv_groups.cuh, conv_group_line.cuh and conv_planes.cuh. One spatial dimension is a picture of one
+// row. A volume is a picture for each plane of its results, whose channels are those of the volume in each plane of the
+// window.
 //
 //===----------------------------------------------------------------------===//
 

@@ -12,8 +12,9 @@ namespace lathe {
 
 using namespace select;
 
-/// Channels of a block at most, of groups that go two by two fewer, as these take more registers; pieces of eight channels of a group's depth, whose products stand one by one in the
-/// text; and bytes of shared memory with which three blocks share a multiprocessor.
+/// Channels of a block at most, of groups that go two by two fewer, as these take more registers; pieces of eight
+/// channels of a group's depth, whose products stand one by one in the text; and bytes of shared memory with which three
+/// blocks share a multiprocessor.
 static constexpr int64_t kMostChannels = 64, kMostOfPairs = 32, kMostPieces = 64, kShared = 72 << 10;
 
 namespace {

@@ -26,7 +26,7 @@ constexpr Verb kVerbs[] = {
     {"compare", "find the first kernel whose results are wrong", cli::compareVerb},
     {"plan", "pack buffers with known lifetimes into the smallest arena", cli::planVerb},
     {"shard", "write into an ONNX model how it is divided among ranks", cli::shardVerb},
-    {"simulate", "say what a run on a mesh takes on machines that are not there", cli::simulateVerb},
+    {"simulate", "predict what a run takes on a mesh of machines that a file describes", cli::simulateVerb},
     {"quantize", "write an ONNX model with quantized operands, by ranges that data show", cli::quantizeVerb},
     {"prune", "write an ONNX model with zeros in its weights where they are measured to gain time", cli::pruneVerb},
     {"keygen", "make a pair of keys that sign and verify engines", cli::keygenVerb},

@@ -24,7 +24,7 @@ namespace {
 
 using Sizes = std::map<std::string, int64_t>;
 
-/// Up to so many bytes ranks that are processes send everything to everyone.
+/// Up to so many bytes ranks that are processes send everything to everyone (runtime/comm/tcp/TcpRank.cpp).
 constexpr int64_t kOneShotBytes = 16384;
 
 bool holds(const Condition &condition, const Sizes &sizes) {

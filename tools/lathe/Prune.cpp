@@ -191,10 +191,10 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
   PruneRequest options;
   parser.add("o", "FILE", "The new model", options.output);
   parser.add("scheme", "NAME",
-             "What becomes zero together: block:1x16 or block:4x16 (neighbours along the depth x columns; for GPUs block:64x64, or "
-             "multiples), unstructured (single weights), 2:4 or 4:8 (of neighbours along the depth); with --device=cuda:0 zeros "
-             "are measured as compiled with --sparse-weights=always, which such models then want; or what is taken out, and the model becomes "
-             "smaller: channels of convolutions, heads of attention, ffn (columns between two products), blocks (whole "
+             "What becomes zero together: block:1x16 or block:4x16 (neighbours along the depth x columns; for GPUs block:64x64 "
+             "or blocks of several of these), unstructured (single weights), 2:4 or 4:8 (of neighbours along the depth). With "
+             "--device=cuda:0 zeros are measured as compiled with --sparse-weights=always, which such models then want. Or "
+             "what is taken out, and the model becomes smaller: channels of convolutions, heads of attention, ffn (columns between two products), blocks (whole "
              "residual branches)", options.scheme);
   parser.add("ratio", "R", "The share of blocks, weights, channels, heads or columns that goes, between 0 and 1", options.ratio);
   parser.add("budget", "latency=60%|latency=2.5ms", "In place of --ratio: each group of layers gets the width of its own, or goes "

@@ -212,8 +212,8 @@ Status execute(SimulateOptions options, const std::string &path) {
 
 Status simulateVerb(const std::vector<std::string> &arguments) {
   Parser parser("simulate", "[ENGINE] --topology FILE [OPTIONS]",
-                "Says what a run of an engine takes on machines that are not there: the ranks of its mesh stand host by "
-                "host on those of FILE, kernels take what a roofline says, and what ranks send each other shares the ports "
+                "Predicts what a run of an engine takes on a mesh of machines that FILE describes: its ranks stand host by "
+                "host on them, kernels take what a roofline says, and what ranks send each other shares the ports "
                 "of GPUs and hosts. An engine for one rank is simulated on one. test/perf/mesh/README.md has topologies that "
                 "were fitted to measurements, and how far off predictions were.");
   SimulateOptions options;

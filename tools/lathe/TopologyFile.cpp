@@ -9,6 +9,7 @@
 
 #include "llvm/Support/JSON.h"
 
+#include <algorithm>
 #include <set>
 
 namespace lathe::cli {

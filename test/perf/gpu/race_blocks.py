@@ -16,14 +16,13 @@ geometric mean and least.
 import json
 import math
 import os
-import re
-import subprocess
 import sys
 
 import numpy as np
 import race_gemm
-from generated import LATHE, TARGET, judge, median, race_rounds, ratio
-from plans import keep_kernels, load_kernels
+from generated import judge, median, race_rounds, ratio
+from plans import load_kernels
+from race_sparse import compile_kernel
 
 LLAMA = race_gemm.LLAMA
 #         group: rival -> (least geometric mean, least ratio)
@@ -69,20 +68,6 @@ def save_model(path, m, n, k, epilogue, along, zeros):
         weight = helper.make_tensor("w", onnx.TensorProto.BFLOAT16, words.shape, words.tobytes(), raw=True)
         model.graph.initializer.append(weight)
     onnx.save(model, path)
-
-
-def compile_kernel(folder, stem, name, how, config):
-    path = os.path.join(folder, name)
-    command = [LATHE, "compile", stem + ".onnx", f"--target={TARGET}", f"--sparse-weights={how}", "--stop-after=codegen", "-o", path + ".mlir"]
-    made = subprocess.run(command, capture_output=True, text=True)
-    if made.returncode == 0 and config:
-        kernel = re.search(r"exec\.launch @(\w+)", open(path + ".mlir").read())[1]
-        made = subprocess.run(command + ["--config", f"{kernel}={config}"], capture_output=True, text=True)
-    if made.returncode:
-        sys.exit(f"{name}: {made.stderr}")
-    row = keep_kernels(folder, name, open(path + ".mlir").read())
-    os.remove(path + ".mlir")
-    return row
 
 
 def prepare(folder, groups, config):
