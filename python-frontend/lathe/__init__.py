@@ -20,11 +20,12 @@ from ._engine import Engine, Port, Symbol, load
 from ._errors import Code, Error
 from ._group import Group, GroupStep
 from ._llm import Answer, Llm, TokenLogprobs
+from ._plan import Plan, PlanStep, plan
 from ._quantize import Quantized, quantize
 from ._report import Memory, Profile, ProfileEvent, ProfileRow, Remark, Remarks
 from ._tensor import StringTensor, Tensor
 
 __version__ = "0.1.0"
-__all__ = ["Answer", "Bound", "Code", "Context", "Engine", "Error", "Group", "GroupStep", "Llm", "Memory",
-           "Port", "Profile", "ProfileEvent", "ProfileRow", "Quantized", "Remark", "Remarks", "Step",
-           "StringTensor", "Symbol", "Tensor", "TokenLogprobs", "__version__", "compile", "load", "quantize"]
+__all__ = ["Answer", "Bound", "Code", "Context", "Engine", "Error", "Group", "GroupStep", "Llm", "Memory", "Plan",
+           "PlanStep", "Port", "Profile", "ProfileEvent", "ProfileRow", "Quantized", "Remark", "Remarks", "Step",
+           "StringTensor", "Symbol", "Tensor", "TokenLogprobs", "__version__", "compile", "load", "plan", "quantize"]

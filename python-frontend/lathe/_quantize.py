@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,13 +12,11 @@ from typing import Any, Union
 
 import numpy as np
 
+from ._command_output import output_of
 from ._compiler import Bounds, PathLike, bounds_text, model_file
 from ._errors import Code, Error
 
 Examples = Union[str, "os.PathLike[str]", Iterable[Mapping[str, Any]]]
-
-# The command in a process of its own: it reads its command line once a process, and Ctrl-C ends it.
-_PROGRAM = "import sys; from lathe._commands import lathe; sys.exit(lathe())"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +83,7 @@ def quantize(model: Any, data: Examples | None = None, output: PathLike | None =
             arguments += ["--data=" + (os.fspath(data) if isinstance(data, (str, os.PathLike)) else
                                        _write(data, os.path.join(folder, "data")))]
         with model_file(model) as path:
-            notes = _run(["quantize", path, *arguments], path)
+            notes = [line.strip() for line in output_of(["quantize", path, *arguments], path).splitlines()]
         with open(recipe_file, encoding="utf-8") as file:
             decisions = json.load(file)
         said = None
@@ -117,19 +113,3 @@ def _write(data: Iterable[Mapping[str, Any]], folder: str) -> str:
     if not count:
         raise Error(Code.USAGE, "there is no example", "data")
     return folder
-
-
-def _run(arguments: list[str], model: str) -> list[str]:
-    """What the command printed. `model`: a file that the other process is to see under the same name."""
-    inherited = (int(model.rsplit("/", 1)[1]),) if model.startswith("/proc/self/fd/") else ()
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
-    done = subprocess.run([sys.executable, "-c", _PROGRAM, *arguments], capture_output=True, text=True, check=False,
-                          pass_fds=inherited, env={**os.environ, "PYTHONPATH": paths})
-    if done.returncode == 0:
-        return [line.strip() for line in done.stdout.splitlines()]
-    if done.returncode not in list(Code):
-        raise Error(Code.INTERNAL, done.stderr.strip() or f"ended with {done.returncode}", "lathe quantize")
-    # lathe: KIND: LOCATION: MESSAGE, of which the kind is the code.
-    said = next((line for line in done.stderr.splitlines() if line.startswith("lathe: ")), done.stderr.strip())
-    raise Error(done.returncode, said.removeprefix("lathe: ").partition(": ")[2] or said)

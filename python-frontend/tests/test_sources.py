@@ -76,6 +76,25 @@ def test_profile_and_memory(affine, tmp_path):
     assert memory.weights > 0 and "arena" in memory._repr_html_()
 
 
+def test_plan(affine, tmp_path):
+    model, _, _ = affine_model()
+    lathe.compile(model, tmp_path / "a.lathe", target="x86-64-v3,sm_90a")
+    plans = lathe.plan(tmp_path / "a.lathe")
+    assert [p.target for p in plans] == ["x86-64-v3", "sm_90a"] and {p.entry for p in plans} == {"main"}
+    assert lathe.plan((tmp_path / "a.lathe").read_bytes(), target="sm_90a") == plans[1:]
+    assert lathe.plan(model, target="sm_90a") == plans[1:]
+    step = next(s for s in plans[0].steps if s.nodes)
+    assert step.step.startswith("launch ") and step in plans[0].of(step.nodes[0])
+    shown = plans[0]._repr_html_()
+    assert "entry main for x86-64-v3" in shown and step.nodes[0] in shown
+    with pytest.raises(lathe.Error) as raised:
+        lathe.plan(tmp_path / "a.lathe", target="sm_80")
+    assert raised.value.code == lathe.Code.USAGE and "sm_80" in str(raised.value)
+    with pytest.raises(lathe.Error) as raised:
+        lathe.plan(b"no model")
+    assert raised.value.code == lathe.Code.INVALID
+
+
 def test_pictures_need_nothing(affine, tmp_path):
     """Names are escaped, and nothing is fetched."""
     shown = affine[0]._repr_html_()

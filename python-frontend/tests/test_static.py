@@ -27,7 +27,7 @@ def test_examples_of_docstrings():
     engine = lathe.compile(onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 21]> double (float[N] x) => (float[N] y) { y = Add(x, x) }'))
     ran = 0
-    for name in ("_compiler", "_context", "_engine", "_tensor", "_report", "_group", "_llm"):
+    for name in ("_compiler", "_context", "_engine", "_tensor", "_report", "_group", "_llm", "_plan"):
         done = doctest.testmod(importlib.import_module(f"lathe.{name}"), optionflags=doctest.ELLIPSIS,
                                extraglobs={"engine": engine, "lathe": lathe, "np": np})
         assert not done.failed, name
