@@ -84,6 +84,19 @@ def test_out_shares_memory(tensor):
         tensor.__dlpack__(dl_device=(2, 0))
 
 
+def test_jax_arrays(affine):
+    """In and out, without a copy."""
+    jax = pytest.importorskip("jax")
+    engine, _, weight, bias = affine
+    context = engine.context()
+    x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)
+    y = context.run([jax.numpy.asarray(x)])["y"]
+    assert context.counters["bytes_staged"] == 0
+    back = jax.dlpack.from_dlpack(y)
+    assert back.unsafe_buffer_pointer() == y.numpy().ctypes.data
+    np.testing.assert_allclose(np.asarray(back), np.maximum(x @ weight + bias, 0), rtol=1e-5, atol=1e-6)
+
+
 def test_consumed_outlives_the_tensor(tensor):
     before = len(_tensor._exported)
     array = np.from_dlpack(tensor)
