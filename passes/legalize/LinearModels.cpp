@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Classes.h"
+#include "Legalizer.h"
 #include "Strings.h"
 
 using namespace mlir;
@@ -179,9 +180,65 @@ LogicalResult svmRegressor(Node &n) {
   return n.done(transformed(n, y, n.strAttr("post_transform", "NONE")));
 }
 
+/// Probabilities of the classes [N, K] of those of the pairs [N, P], which need not agree with each other: what minimizes
+/// the sum over pairs of (r_ji p_i - r_ij p_j)^2, where r_ij is the probability of i against j (Wu, Lin and Weng,
+/// "Probability Estimates for Multi-class Classification by Pairwise Coupling", 2004, algorithm 2). One class after another
+/// is set to its best value and all are divided by their sum, from 1 / K on. A row is done where it is within 0.005 / K of
+/// the optimum, seen ahead of each round over the classes, as in libsvm and onnxruntime, whose results are no nearer to it.
+/// Null after a report.
+Value coupled(Node &n, Value pairs, int64_t classes) {
+  constexpr int64_t kRounds = 100;
+  Emitter &e = n.e;
+  Type f32 = e.b.getF32Type(), index = e.b.getI64Type();
+  // Where p_ij of i < j lies; r_ji is what is left to 1. The diagonal stays out.
+  Ints at(classes * classes, 0);
+  std::vector<double> sign(classes * classes, 0), rest(classes * classes, 0), diagonal(classes * classes, 0);
+  int64_t pair = 0;
+  for (int64_t i = 0; i < classes; ++i) {
+    diagonal[i * classes + i] = 1;
+    for (int64_t j = i + 1; j < classes; ++j, ++pair) {
+      at[i * classes + j] = at[j * classes + i] = pair;
+      sign[i * classes + j] = 1, sign[j * classes + i] = -1, rest[j * classes + i] = 1;
+    }
+  }
+  Value r = e.reshape(e.infer<GatherOp>(pairs, e.ints(at, {classes * classes}, index), uint64_t(1)), {dimOf(pairs, 0), classes, classes});
+  r = e.add(e.mul(r, e.floats(sign, {classes, classes}, f32)), e.floats(rest, {classes, classes}, f32));
+  Value back = e.transpose(r, {0, 2, 1}), ones = e.floats(diagonal, {classes, classes}, f32);
+  Value squares = e.reduce(e.mul(back, back), ReduceKind::Sum, {2}); // of r_jt over j, [N, K, 1]
+  Value q = e.sub(e.mul(squares, ones), e.mul(r, back));
+  Value p = e.broadcastTo(e.scalar(1.0 / double(classes), f32), {dimOf(pairs, 0), classes});
+  Value open = e.broadcastTo(e.scalar(1, e.b.getI1Type()), {dimOf(pairs, 0), 1});
+  if (!q || !p || !open)
+    return {};
+
+  SmallVector<Value> inits = {e.scalar(0, index), p, open};
+  auto begin = LoopBeginOp::create(e.b, e.loc, ValueRange(inits).getTypes(), inits);
+  Value counter = begin->getResult(0);
+  p = begin.getCarried()[1], open = begin.getCarried()[2];
+  Value t = e.infer<ModOp>(counter, e.scalar(double(classes), index), false);
+  Value slope = e.reduce(e.mul(q, e.unsqueeze(p, {1})), ReduceKind::Sum, {2}, false); // [N, K]
+  Value level = e.reduce(e.mul(slope, p), ReduceKind::Sum, {1});
+  Value apart = e.reduce(e.unary<AbsOp>(e.sub(slope, level)), ReduceKind::Max, {1});
+  Value far = e.compare(apart, 0.005 / double(classes), Predicate::Ge), first = e.compare(t, 0.0, Predicate::Eq);
+  Value still = e.infer<AndOp>(open, e.select(first, far, e.like(far, 1)));
+  // The class of this step.
+  Value here = e.compare(e.iota({classes}, 0, index), t, Predicate::Eq);
+  Value one = e.cast(here, f32);
+  Value curve = e.reduce(e.mul(e.reduce(e.mul(q, ones), ReduceKind::Sum, {2}, false), one), ReduceKind::Sum, {1});
+  Value step = e.div(e.sub(level, e.reduce(e.mul(slope, one), ReduceKind::Sum, {1})), curve);
+  Value next = e.div(e.add(p, e.mul(step, one)), e.add(step, 1.0));
+  next = e.bind(e.select(still, next, p), dimsOf(p));
+  Value again = e.cast(e.reduce(e.cast(still, f32), ReduceKind::Max, {0, 1}, false), e.b.getI1Type());
+  if (!next || !again)
+    return {};
+  LoopEndOp end = n.legalizer.endLoop(begin, e.scalar(double(kRounds * classes), index), e.scalar(1, e.b.getI1Type()), again,
+                                      {e.add(counter, e.scalar(1, index)), next, e.bind(still, dimsOf(open))}, {}, std::nullopt);
+  return end ? Value(end.getYs()[1]) : Value();
+}
+
 /// A machine for each pair of classes i < j votes for i where its score is above 0, else for j; the label is the first
-/// one of the most votes. Its scores are those of the pairs; of two classes -s and s. With prob_a and prob_b they are
-/// probabilities, of two classes only: those of more solve equations.
+/// one of the most votes, also where it is not the most probable one. Its scores are those of the pairs; of two classes -s
+/// and s. With prob_a and prob_b they are probabilities of the classes.
 LogicalResult svmClassifier(Node &n) {
   Emitter &e = n.e;
   std::optional<ClassLabels> labels = classLabels(n, "classlabels_ints");
@@ -211,8 +268,6 @@ LogicalResult svmClassifier(Node &n) {
     return n.invalid("attribute", "coefficients are [classes - 1, support vectors], rho, prob_a and prob_b one a pair");
   if (vectors > kMaxVectors / pairs)
     return n.fail("attribute", "more than 2^24 support vectors times pairs of classes", "smaller machines");
-  if (!a.empty() && classes > 2)
-    return n.fail("attribute", "probabilities of more than two classes", "SVMClassifier without prob_a and prob_b");
   if (classes == 2 && transform == "PROBIT")
     return n.fail("attribute", "PROBIT of one score for two classes", "NONE, LOGISTIC");
   std::vector<double> ofPairs(vectors * pairs, 0), votes(pairs * classes, 0), otherwise(classes, 0);
@@ -231,10 +286,10 @@ LogicalResult svmClassifier(Node &n) {
   Value s = e.add(e.matmul(kernels, e.floats(ofPairs, {vectors, pairs}, f32)), e.floats(rho, {pairs}, f32));
   Value won = e.cast(e.compare(s, 0.0, Predicate::Gt), f32), scores;
   Value counts = e.add(e.matmul(won, e.floats(votes, {pairs, classes}, f32)), e.floats(otherwise, {classes}, f32));
-  if (!a.empty()) { // of the first class, 1 / (1 + exp(a s + b))
-    Value p = e.max(e.min(e.unary<SigmoidOp>(e.add(e.mul(s, -a[0]), -b[0])), 1 - 1e-7), 1e-7);
-    counts = e.concat({p, e.sub(e.like(p, 1), p)}, 1);
-    scores = transformed(n, counts, transform);
+  if (!a.empty()) { // of the first class of a pair, 1 / (1 + exp(a s + b))
+    Value p = e.sub(e.mul(s, e.unary<NegOp>(e.floats(a, {pairs}, f32))), e.floats(b, {pairs}, f32));
+    p = e.max(e.min(e.unary<SigmoidOp>(p), 1 - 1e-7), 1e-7);
+    scores = transformed(n, coupled(n, p, classes), transform);
   } else if (classes > 2) {
     scores = transformed(n, s, transform);
   } else {

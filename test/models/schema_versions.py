@@ -449,11 +449,15 @@ def learned():
                                                  "vectors_per_class": each, "rho": f(pairs).tolist(), "classlabels_ints": labels,
                                                  "kernel_type": kernel, "kernel_params": [0.4, 0.2, 2.0], "post_transform": transform}, outputs=2,
                        domain=ML)
-    vectors, weights = f(2, 3), f(2)
-    odds = 1 / (1 + np.exp(-1.2 * (x @ vectors.T @ weights + 0.3) + 0.1))  # of one pair: onnxruntime stops its iteration at two digits
-    yield Case("SVMClassifier", 1, [x], {"coefficients": weights.tolist(), "support_vectors": vectors.ravel().tolist(), "vectors_per_class": [1, 1],
-                                         "rho": [0.3], "prob_a": [-1.2], "prob_b": [0.1], "classlabels_ints": [4, 7]}, outputs=2, domain=ML,
-               expected=[np.where(odds >= 0.5, 4, 7), np.stack([odds, 1 - odds], 1)])
+    # Probabilities, of scores whose signs need not be those of the votes.
+    for kernel, each in (("RBF", [2, 3]), ("LINEAR", [2, 1, 2]), ("SIGMOID", [1, 2, 3, 1, 2])):
+        count, pairs = sum(each), len(each) * (len(each) - 1) // 2
+        for transform in ("NONE", "LOGISTIC"):
+            yield Case("SVMClassifier", 1, [f(17, 3)], {"coefficients": f(count * (len(each) - 1)).tolist(), "support_vectors": f(3 * count).tolist(),
+                                                        "vectors_per_class": each, "rho": f(pairs).tolist(), "prob_a": f(pairs).tolist(),
+                                                        "prob_b": f(pairs).tolist(), "classlabels_ints": list(range(4, 4 + len(each))),
+                                                        "kernel_type": kernel, "kernel_params": [0.4, 0.2, 2.0], "post_transform": transform},
+                       outputs=2, domain=ML)
     tree = dict(nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[1, 0, 0], nodes_values=[0.1, 0.0, 0.0],
                 nodes_modes=["BRANCH_LT", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0])
     for version in (1, 3):
