@@ -228,13 +228,15 @@ Value GraphBuilder::fresh(DType dtype, Dims dims, double most, Source source, bo
   // Quarters have ties, and sums without rounding.
   bool coarse = random.chance(25);
   double tiny = dtype == DType::F16 ? 0x1p-20 : dtype == DType::F64 ? 0x1p-1060 : 0x1p-132;
+  // Beyond the largest f32: only then a cast to it is more than rounding.
+  double last = dtype == DType::F64 ? -0x1p1000 : -tiny;
   for (int64_t i = 0, n = tensor.count(); i < n; ++i) {
     double x = (positive ? random.unit() : 2 * random.unit() - 1) * most;
     if (coarse)
       x = std::nearbyint(4 * x) / 4;
     if (special && random.chance(10))
       x = random.of({std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
-                     -std::numeric_limits<double>::infinity(), 0.0, -0.0, tiny, -tiny});
+                     -std::numeric_limits<double>::infinity(), 0.0, -0.0, tiny, last});
     tensor.setReal(i, x);
   }
   return add(tensor, most, source, positive && !special);

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Plants mistakes in the compiler, one at a time, and shows which of them random graphs find.
 
-    mutants.py BUILD [--seeds N] [NUMBER...]     some of them, by their numbers
+    mutants.py BUILD [--seeds FIRST:COUNT] [NUMBER...]     some of them, by their numbers
 
 Each source is compiled again with one edit of the table and linked with the other objects, into lathe-fuzz where an engine
 would differ from the reference, and into the compiler's library where legalize would mean something else: what it means the
-reference means, too, so that onnxruntime is asked (against_onnxruntime.py). Seeds 1 to N run, until one fails. A row for
+reference means, too, so that onnxruntime is asked (against_onnxruntime.py). Seeds run until one fails. A row for
 each: the seed that found it and how. Exits with 1 where more than two are found by nothing.
 """
 import argparse
@@ -39,9 +39,9 @@ MUTANTS = [
      "\"fused"),
     # Updates that are combined with what is there are made in any order.
     ("passes/select/InPlace.cpp", "if (!scatter->hasAttr(\"reduction\"))", "if (true)"),
-    # A result may lie in an input whose elements have another width.
-    ("passes/select/InPlace.cpp", "in.physical != out.physical || bitWidth(in.dtype) != bitWidth(out.dtype) ||",
-     "in.physical != out.physical ||"),
+    # A result may lie in an input that is read at other places than the one that is written.
+    ("passes/select/InPlace.cpp", "bitWidth(out.dtype) < 8 || !mayLieIn(kernel, kernel.getBodyBlock().getArgument(i)))",
+     "bitWidth(out.dtype) < 8)"),
     # A buffer ends one step early.
     ("passes/plan/Offsets.cpp", "item.end = step + 1;", "item.end = step;"),
     # What is made before a loop, and read in it, is not kept for the next iteration.
@@ -99,11 +99,11 @@ def build_mutant(build, folder, number, program):
 
 
 def first_failure(build, folder, number, seeds):
-    """The seed that finds a mutant and how, or None."""
+    """The seed of `seeds`, a range, that finds a mutant and how, or None."""
     legalize = MUTANTS[number][0].startswith("passes/legalize/")
     linked = build_mutant(build, folder, number, "lib/liblathe_compiler.so" if legalize else "bin/lathe-fuzz")
-    for first in range(1, seeds + 1, AT_ONCE):
-        some = f"{first}:{min(AT_ONCE, seeds + 1 - first)}"
+    for first in seeds[::AT_ONCE]:
+        some = f"{first}:{min(AT_ONCE, seeds.stop - first)}"
         if legalize:
             command = [sys.executable, os.path.join(ROOT, "test", "fuzz", "against_onnxruntime.py"), build,
                        os.path.join(folder, "models"), some]
@@ -122,14 +122,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("numbers", nargs="*", type=int, metavar="NUMBER")
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="at most this many (default: 1000)")
+    parser.add_argument("--seeds", default="1:1000", metavar="FIRST:COUNT", help="at most these (default: 1:1000)")
     options = parser.parse_args()
     build = os.path.abspath(options.build)
+    begin, count = map(int, options.seeds.split(":"))
     left = []
     chosen = options.numbers or range(len(MUTANTS))
     for number in chosen:
         with tempfile.TemporaryDirectory() as folder:
-            found = first_failure(build, folder, number, options.seeds)
+            found = first_failure(build, folder, number, range(begin, begin + count))
         print(f"{number:3} {MUTANTS[number][0]:40} " + (f"seed {found[0]:>4}: {found[1]}" if found else "NOTHING"), flush=True)
         if not found:
             left.append(number)
