@@ -39,6 +39,7 @@ StringUse stringUseOf(const Node &node) {
       "Cast",        "CastLike",         "Equal",           "If",           "Loop",         "MapConstruct", "NonZero",
       "OptionalHasElement", "RegexFullMatch", "Scan",       "SequenceLength", "SequenceMap", "Shape",
       "Size",        "StringConcat",     "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Unique",
+      "com.microsoft.Tokenizer",
       "ai.onnx.ml.CategoryMapper",       "ai.onnx.ml.LabelEncoder", "ai.onnx.ml.OneHotEncoder",
       "ai.onnx.ml.CastMap",              "ai.onnx.ml.DictVectorizer"};
   std::string key = node.domain.empty() ? node.type.str() : (node.domain + "." + node.type).str();
@@ -249,6 +250,43 @@ LogicalResult stringSplit(Node &n) {
   return n.set(1, counts->front());
 }
 
+/// onnxruntime's Tokenizer: what matches `tokenexp`, or what is left between `separators`, of at least `mincharnum`
+/// characters, behind [..., C] along a new dimension of as many as the longest string has; `pad_value` fills it. How many
+/// that are is counted first, as in stringSplit.
+LogicalResult tokenizer(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  if (!x)
+    return failure();
+  const std::string pattern = n.strAttr("tokenexp", ""), filler = n.strAttr("pad_value", "");
+  const int64_t mark = n.intAttr("mark", 0), least = n.intAttr("mincharnum", 0);
+  std::optional<Ints> separators = stringsAttr(n, "separators");
+  if (n.reported || !isUtf8(n, pattern) || !isUtf8(n, filler))
+    return failure();
+  const bool separates = separators && !separators->empty();
+  const bool isEachCharacter = separates ? *separators == Ints{0} : pattern == "."; // "" has the number 0
+  if (rankOf(x) < 1 || rankOf(x) > 2)
+    return n.invalid("shape", "Tokenizer wants [C] or [N, C]");
+  if (least < 1 || (isEachCharacter && least > 1))
+    return n.invalid("attribute", "mincharnum is positive, and 1 where each character is a token");
+  if (!separates && pattern.empty())
+    return n.invalid("attribute", "separators or tokenexp is needed");
+  SmallVector<Value> operands{x};
+  if (separates && !isEachCharacter)
+    operands.push_back(e.ints(*separators, {int64_t(separators->size())}, e.b.getI64Type()));
+  NamedAttribute config[] = {e.b.getNamedAttr("pattern", e.b.getStringAttr(isEachCharacter || separates ? "" : pattern)),
+                             e.b.getNamedAttr("mark", e.b.getI64IntegerAttr(mark != 0)),
+                             e.b.getNamedAttr("least", e.b.getI64IntegerAttr(least)),
+                             e.b.getNamedAttr("pad_value", e.b.getStringAttr(filler))};
+  auto counts = hostCall(n, "string.token_counts", {tensorType(e.b.getI64Type(), ArrayRef<int64_t>{})}, operands, config);
+  if (!counts)
+    return failure();
+  Dims dims = dimsOf(x);
+  dims.push_back(n.sizeOf(counts->front(), std::nullopt));
+  auto tokens = hostCall(n, "string.tokenize", {tensorType(e.b.getI64Type(), dims)}, operands, config);
+  return tokens ? n.setStrings(0, tokens->front()) : failure();
+}
+
 /// Strings that are no stopwords, in front of as many places as there are strings, and their number; where
 /// none is left, one "".
 LogicalResult stringNormalizer(Node &n) {
@@ -312,6 +350,7 @@ void addStrings(Handlers &h) {
   h["RegexFullMatch"] = regexFullMatch;
   h["StringSplit"] = stringSplit;
   h["StringNormalizer"] = stringNormalizer;
+  h["com.microsoft.Tokenizer"] = tokenizer;
 }
 
 } // namespace lathe::legal

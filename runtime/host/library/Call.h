@@ -64,6 +64,8 @@ void stringConcat(const Call &call);
 void regexFullMatch(const Call &call);
 void stringSplitCounts(const Call &call);
 void stringSplit(const Call &call);
+void stringTokenCounts(const Call &call);
+void stringTokenize(const Call &call);
 void stringNormalize(const Call &call);
 void stringRank(const Call &call);
 void stringParse(const Call &call);

@@ -60,6 +60,8 @@ constexpr Row kOps[] = {
     {"string.full_match", entry<regexFullMatch>},
     {"string.split_counts", entry<stringSplitCounts>},
     {"string.split", entry<stringSplit>},
+    {"string.token_counts", entry<stringTokenCounts>},
+    {"string.tokenize", entry<stringTokenize>},
     {"string.normalize", entry<stringNormalize>},
     {"string.rank", entry<stringRank>},
     {"string.parse", entry<stringParse>},
