@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the choice of configurations on the CPU loses, over sampled problems.
 
-    sample_cpu.py prepare FOLDER [--seed N] [--count 400] [--target native] [--seconds S] [--fit]
+    sample_cpu.py prepare FOLDER [--seed N] [--count 400] [--part I/N] [--target native] [--seconds S] [--fit]
     sample_cpu.py run FOLDER [--seconds S] [--rounds 5] [--log FILE]
+    sample_cpu.py report FOLDER... [--log FILE]
 
 Convolutions in one to three dimensions, depthwise, grouped, transposed, strided, dilated, of odd channels; products of
 1 to 4,096 rows; attention; recurrences; reductions of rows; pooling; resizing: one node each, f32, sizes from a seed.
@@ -11,7 +12,8 @@ Without one it is fresh, so that no constant can have been fitted to its problem
 `prepare` compiles each problem as lathe chooses, and once for every configuration that `lathe inspect --tile` names
 beside it; it goes on where it was cut off. `run` times all of them, and onnxruntime, in turn on one thread; the fastest
 and the choice run once more, since the least of many is partly luck. A line has the problem, the choice, the best, the
-loss, the ratio to onnxruntime, and every median in us.
+loss, the ratio to onnxruntime, and every median in us. Parts of one sample are prepared and run in folders of their
+own, a core each; `report` judges what all of them have run.
 Exit code 1 when the loss is more than 8 % in the mean, 20 % at the 95th percentile or 45 % at worst.
 """
 import argparse
@@ -27,7 +29,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-LATHE = os.path.join(os.environ.get("LATHE_BUILD", os.path.join(ROOT, "build")), "bin", "lathe")
+BUILD = os.environ.get("LATHE_BUILD", os.path.join(ROOT, "build"))
+LATHE = os.environ.get("LATHE", os.path.join(BUILD, "bin", "lathe"))
 sys.path.insert(0, os.path.join(ROOT, "python-frontend"))
 
 MEAN, P95, WORST = 1.08, 1.20, 1.45
@@ -219,8 +222,9 @@ def prepare_one(folder, number, p, target):
 
 def prepare(options):
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(20270000, 1 << 31)
-    os.makedirs(options.folder, exist_ok=True)
-    head = os.path.join(options.folder, "sample.json")
+    (folder,) = options.folders
+    os.makedirs(folder, exist_ok=True)
+    head = os.path.join(folder, "sample.json")
     if os.path.exists(head):
         with open(head) as f:
             seed = json.load(f)["seed"]
@@ -229,15 +233,16 @@ def prepare(options):
             json.dump({"seed": seed}, f)
     if seed in FITTED and not options.fit:
         sys.exit(f"constants were fitted to problems of seed {seed}: leave the seed away for a fresh one, or say --fit")
-    begin = time.time()
+    part, parts = map(int, options.part.split("/"))
+    begin, mine = time.time(), list(enumerate(problems(seed, options.count)))[part::parts]
 
     def one(item):
         if time.time() - begin < options.seconds:
-            prepare_one(options.folder, *item, options.target)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(one, enumerate(problems(seed, options.count))))
-    made = sum(os.path.exists(os.path.join(options.folder, f"p{i:03}", "problem.json")) for i in range(options.count))
-    print(f"{made} of {options.count} problems of seed {seed}")
+            prepare_one(folder, *item, options.target)
+    with ThreadPoolExecutor(2 if parts == 1 else 1) as pool:
+        list(pool.map(one, mine))
+    made = sum(os.path.exists(os.path.join(folder, f"p{i:03}", "problem.json")) for i, _ in mine)
+    print(f"{made} of {len(mine)} problems of seed {seed}")
     return 0
 
 
@@ -305,47 +310,72 @@ def race(place, rounds):
     return about, times, again
 
 
-def run(options):
-    with open(os.path.join(options.folder, "sample.json")) as f:
-        head = json.load(f)
-    places = sorted(os.path.join(options.folder, d) for d in os.listdir(options.folder)
-                    if os.path.exists(os.path.join(options.folder, d, "problem.json")))
-    losses, against, begin, lines = [], [], time.time(), []
+def places_of(folder, name):
+    """The problems of a folder that have a file of this name, in their order."""
+    return sorted(os.path.join(folder, d) for d in os.listdir(folder) if os.path.exists(os.path.join(folder, d, name)))
 
-    def say(text):
-        print(text, flush=True)
-        lines.append(text)
-    for place in places:
+
+def judged(place, rounds):
+    """The result of a problem, as report reads it: loss, ratio to onnxruntime, a line of the log."""
+    about, times, again = race(place, rounds)
+    rival = times.pop("onnxruntime")
+    confirmed = {name: times[name] for name in again if name != "onnxruntime"}
+    best = min(confirmed, key=confirmed.get)
+    loss, ratio = times["plain"] / times[best], times["plain"] / rival
+    line = (f"{text_of(about['problem'])}: chose {' '.join(about['choices'].values())} {times['plain']:.1f} best {best} "
+            f"{times[best]:.1f} loss {loss:.3f} onnxruntime {rival:.1f} ratio {ratio:.2f} | " +
+            " ".join(f"{name.split('=')[-1]} {us:.1f}" for name, us in sorted(times.items(), key=lambda i: i[1])) +
+            " | rounds " +
+            " ".join(f"{name.split('=')[-1]}:" + ",".join(f"{t:.1f}" for t in v) for name, v in again.items()))
+    return {"kind": about["problem"]["kind"], "target": about["target"], "loss": loss, "ratio": ratio,
+            "lines": [line, *(f"  FAILED {failure}" for failure in about["failed"])]}
+
+
+def run(options):
+    begin, (folder,) = time.time(), options.folders
+    for place in places_of(folder, "problem.json"):
         if time.time() - begin > options.seconds:
             break
-        about, times, again = race(place, options.rounds)
-        if not losses:
-            say(f"# seed {head['seed']} ({'fitted to' if head['seed'] in FITTED else 'held out'}), target {about['target']}")
-        rival = times.pop("onnxruntime")
-        confirmed = {name: times[name] for name in again if name != "onnxruntime"}
-        best = min(confirmed, key=confirmed.get)
-        loss, ratio = times["plain"] / times[best], times["plain"] / rival
-        losses.append((loss, about["problem"]["kind"]))
-        against.append(ratio)
-        say(f"{text_of(about['problem'])}: chose {' '.join(about['choices'].values())} {times['plain']:.1f} best {best} "
-            f"{times[best]:.1f} loss {loss:.3f} onnxruntime {rival:.1f} ratio {ratio:.2f} | " +
-            " ".join(f"{name.split('=')[-1]} {us:.1f}" for name, us in sorted(times.items(), key=lambda i: i[1])) + " | rounds " +
-            " ".join(f"{name.split('=')[-1]}:" + ",".join(f"{t:.1f}" for t in v) for name, v in again.items()))
-        for failure in about["failed"]:
-            say(f"  FAILED {failure}")
-    if not losses:
-        return 1
+        file = os.path.join(place, "result.json")
+        if not os.path.exists(file):
+            result = judged(place, options.rounds)
+            print(result["lines"][0].split(" | ")[0], flush=True)
+            with open(file + ".new", "w") as f:
+                json.dump(result, f)
+            os.replace(file + ".new", file)
+    return report(options)
+
+
+def report(options):
+    results, seeds, made = [], set(), 0
+    for folder in options.folders:
+        with open(os.path.join(folder, "sample.json")) as f:
+            seeds.add(json.load(f)["seed"])
+        made += len(places_of(folder, "problem.json"))
+        for place in places_of(folder, "result.json"):
+            with open(os.path.join(place, "result.json")) as f:
+                results.append((os.path.basename(place), json.load(f)))
+    if len(seeds) != 1 or not results:
+        sys.exit(f"{len(results)} results of {len(seeds)} seeds: nothing to report")
+    results = [result for _, result in sorted(results, key=lambda item: item[0])]
+    seed, lines = seeds.pop(), []
+    targets = ", ".join(sorted({result["target"] for result in results}))
+    lines.append(f"# seed {seed} ({'fitted to' if seed in FITTED else 'held out'}), target {targets}")
+    lines += [line for result in results for line in result["lines"]]
 
     def summary(of):
         of = sorted(of)
         return sum(of) / len(of), of[min(len(of) - 1, int(len(of) * 0.95))], of[-1]
     for kind in KINDS:
-        if of := [loss for loss, k in losses if k == kind]:
-            say("# {:10} {:4} problems: mean {:.3f}, 95 % {:.3f}, worst {:.3f}".format(kind, len(of), *summary(of)))
-    mean, p95, worst = summary([loss for loss, _ in losses])
-    ratio = math.exp(sum(map(math.log, against)) / len(against))
-    say(f"# all {len(losses)} of {len(places)} problems: mean {mean:.3f} (bar {MEAN}), 95 % {p95:.3f} ({P95}), worst {worst:.3f} "
-        f"({WORST}); {ratio:.3f} of onnxruntime's time in the geometric mean")
+        if of := [result for result in results if result["kind"] == kind]:
+            ratio = math.exp(sum(math.log(result["ratio"]) for result in of) / len(of))
+            figures = "mean {:.3f}, 95 % {:.3f}, worst {:.3f}".format(*summary([result["loss"] for result in of]))
+            lines.append(f"# {kind:10} {len(of):4} problems: {figures}; {ratio:.3f} of onnxruntime's time")
+    mean, p95, worst = summary([result["loss"] for result in results])
+    ratio = math.exp(sum(math.log(result["ratio"]) for result in results) / len(results))
+    lines.append(f"# all {len(results)} of {made} problems: mean {mean:.3f} (bar {MEAN}), 95 % {p95:.3f} ({P95}), "
+                 f"worst {worst:.3f} ({WORST}); {ratio:.3f} of onnxruntime's time in the geometric mean")
+    print("\n".join(line for line in lines if line.startswith("#")), flush=True)
     if options.log:
         with open(options.log, "w") as f:
             f.write("\n".join(lines) + "\n")
@@ -354,17 +384,20 @@ def run(options):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("verb", choices=("prepare", "run"))
-    parser.add_argument("folder")
+    parser.add_argument("verb", choices=("prepare", "run", "report"))
+    parser.add_argument("folders", nargs="+", metavar="FOLDER")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--count", type=int, default=400)
+    parser.add_argument("--part", default="0/1")
     parser.add_argument("--target", default="native")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--log")
     parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
-    return prepare(options) if options.verb == "prepare" else run(options)
+    if options.verb != "report" and len(options.folders) > 1:
+        parser.error(f"{options.verb} takes one folder")
+    return {"prepare": prepare, "run": run, "report": report}[options.verb](options)
 
 
 if __name__ == "__main__":
