@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models that nobody tuned for (unseen_models.py), in one graph against torch.compile in a graph.
 
-`race_unseen.py [NAME...] [--held-out] [--autotune] [--rounds=N]` on a GPU with torch, transformers, onnx and a build of
+`race_unseen.py [NAME...] [--held-out] [--autotune] [--rounds=N] [--seconds=S]` on a GPU with torch, transformers, onnx and a build of
 lathe (LATHE). Each model is exported at fixed sizes, by TorchScript where that works. Its rivals: torch.compile's default mode, for images
 also with channels last, and max-autotune where `--autotune` asks for it. Results are checked against torch in float32:
 lathe's error may be 1.5 times that of torch in the same narrow type. Replays alternate.
 
 All is exported and compiled first, several models at a time; the races follow, one at a time on the GPU. torch.compile measures some of
 its choices when a kernel first runs: it keeps none of these, so that none is made while other programs use the GPU.
+With `--seconds`, models are no longer begun behind PREPARING of that time, and what is ready by then is raced.
 Exit code 1 when a result is wrong or a model is refused.
 """
 import argparse
@@ -24,6 +25,8 @@ import time
 import warnings
 
 os.environ["TORCHINDUCTOR_AUTOTUNE_LOCAL_CACHE"] = "0"
+# Models are prepared side by side: a pool of compilers for each, which all import torch first, takes longer than it saves.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
 
@@ -32,7 +35,9 @@ from race_models import DEFAULT, DTYPES, LATHE, TUNED, Ours, Rivals, error, race
 from unseen_models import CASES, HELD_OUT, SEEN, example, network
 
 lathe = race_models.lathe
-WORKERS = max(1, (os.cpu_count() or 2) // 2)
+WORKERS = max(1, len(os.sched_getaffinity(0)) * 3 // 4)  # cores that this process has, not those of the machine
+PREPARING = 0.5
+RACING = 25  # seconds that a race may take, among them imports and what torch.compile has kept
 WAITING = 3  # races at a time, of which one has the GPU
 LAST = "channels last"
 
@@ -73,17 +78,22 @@ def export(module, x, graph):
 
 def prepare(name, folder):
     """Writes the graph and the engine of a model, and fills torch.compile's cache of code."""
+    begin = time.time()
     module, x = network(name).cuda().to(DTYPES[CASES[name].dtype]), narrow(name, example(name, "cuda"))
     graph, engine = (os.path.join(folder, name + end) for end in (".onnx", ".lathe"))
+    made = time.time()
     exporter = export(module, x, graph)
-    begin = time.time()
-    done = subprocess.run([LATHE, "compile", graph, "-o", engine, "--target=sm_90a", f"--shape=x={'x'.join(map(str, x.shape))}"],
-                          capture_output=True, text=True)
-    if done.returncode:
-        print(f"{name}: REFUSED {done.stdout[-300:]}{done.stderr[-300:]}")
+    exported = time.time()
+    command = [LATHE, "compile", graph, "-o", engine, "--target=sm_90a", f"--shape=x={'x'.join(map(str, x.shape))}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as compiling:
+        rivals(name, module, x, [DEFAULT])
+        ready = time.time()
+        said = compiling.communicate()[0]
+    if compiling.returncode:
+        print(f"{name}: REFUSED {said[-600:]}")
         return True
-    print(f"{name}: exported by {exporter}, compiled in {time.time() - begin:.1f} s beside other work")
-    rivals(name, module, x, [DEFAULT])
+    print(f"{name}: made in {made - begin:.1f} s, exported by {exporter} in {exported - made:.1f}, compiled by torch in "
+          f"{ready - exported:.1f} and by lathe beside it and other work in {time.time() - exported:.1f}")
     return False
 
 
@@ -108,13 +118,20 @@ def one(name, modes, rounds, folder):
     return bad or ratio is None
 
 
-def prepared(names, folder):
-    """Those of `names` that lathe takes."""
+def prepared(names, folder, seconds):
+    """Those of `names` that lathe takes; none is begun behind `seconds`, and those under way then are waited for."""
+    end = time.time() + seconds
+
     def start(name):
+        if time.time() > end:
+            return None
         return subprocess.run([sys.executable, __file__, name, f"--prepare={folder}"], capture_output=True, text=True)
     good = []
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
         for name, done in zip(names, pool.map(start, names)):
+            if done is None:
+                print(f"{name}: not begun for want of time")
+                continue
             print(done.stdout.strip() or f"{name}: FAILED {done.stderr[-600:]}", flush=True)
             if done.returncode == 0:
                 good.append(name)
@@ -127,6 +144,7 @@ def main():
     parser.add_argument("--held-out", action="store_true", help="the held-out models")
     parser.add_argument("--autotune", action="store_true", help="max-autotune, too, for those that were drawn for it")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="of the whole")
     parser.add_argument("--prepare", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--prepared", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -146,16 +164,21 @@ def main():
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
         begin = time.time()
-        good = prepared(names, folder)
+        good = prepared(names, folder, PREPARING * options.seconds)
         print(f"{len(good)} of {len(names)} prepared in {time.time() - begin:.0f} s", flush=True)
         bad = len(good) < len(names)
         # A process each: torch.compile gives up on a function that it has compiled eight times. The next ones import
         # torch meanwhile and wait for the GPU.
         def start(name):
+            if time.time() - begin > options.seconds - RACING:
+                return None
             return subprocess.run([sys.executable, __file__, name, f"--prepared={folder}", f"--rounds={options.rounds}",
                                    *(["--autotune"] if options.autotune else [])], capture_output=True, text=True)
         with concurrent.futures.ThreadPoolExecutor(WAITING) as pool:
             for name, done in zip(good, pool.map(start, good)):
+                if done is None:
+                    print(f"{name}: not raced for want of time")
+                    continue
                 print(done.stdout.strip() if done.stdout.strip() else f"{name}: FAILED {done.stderr[-600:]}", flush=True)
                 bad |= done.returncode != 0
                 ratios += [float(found) for found in re.findall(r"  ([0-9.]+) x$", done.stdout, re.M)]
