@@ -176,13 +176,20 @@ void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConf
 }
 
 /// At most `most` of the pixels a chunk, and chunks of nearly equal size: a short last one would stream
-/// the weights for few pixels. Where the number of images is not known, chunks have a size that divides an
+/// the weights for few pixels. Chunks are whole tiles where there are several: a part of a tile at the end of each takes
+/// as long as a whole one, and code of its own. Where the number of images is not known, chunks have a size that divides an
 /// image of `image` pixels, if there is one (0: the run knows how many).
-int64_t evenRows(const KernelDesc &desc, int64_t image, int64_t most) {
-  if (!desc.parallel[0].isConstant() && image)
+int64_t evenRows(const KernelDesc &desc, int64_t image, int64_t most, int64_t tile) {
+  if (!desc.parallel[0].isConstant() && image) {
+    for (int64_t rows = most / tile * tile; rows >= most / 2; rows -= tile)
+      if (image % rows == 0)
+        return rows;
     return divisorWithin(image, most * 3 / 4, most).value_or(most);
+  }
   int64_t all = desc.parallel[0].constant().value_or(0) * image, chunks = (all + most - 1) / most;
-  return chunks ? (all + chunks - 1) / chunks : most;
+  if (chunks < 2)
+    return chunks ? all : most;
+  return (all + chunks * tile - 1) / (chunks * tile) * tile;
 }
 
 /// Rows of results of a block of padded rows: what the second-level cache takes, evenly.
@@ -345,7 +352,7 @@ void convDirect(const KernelDesc &desc, KernelConfig c, const Target &target, st
   DimExpr scratch = 0;
   if (g && wide && g->unpadded()) {
     int64_t image = product({desc.parallel.begin() + 1, desc.parallel.end() - 1}).constant().value_or(0);
-    c.rows = evenRows(desc, image, 8 * c.tileM);
+    c.rows = evenRows(desc, image, 8 * c.tileM, c.tileM);
     int64_t unknown = std::max<int64_t>(8, image / c.rows);
     int64_t chunks = DimExpr::ceilDiv(pixels, DimExpr(c.rows)).constant().value_or(unknown);
     c.tileK = evenPanels(panelsOfUnit(depth, panels * c.tileN, chunks, c, target), panels, chunks);
@@ -396,7 +403,7 @@ Status convCodes(const KernelDesc &desc, const Target &target, std::vector<Kerne
   DimExpr units, scratch = 0;
   if (inPlace) {
     int64_t image = product(sizes).constant().value_or(0);
-    c.rows = evenRows(desc, image, 16 * c.tileM);
+    c.rows = evenRows(desc, image, 16 * c.tileM, c.tileM);
     DimExpr pixels = desc.parallel[0] * product(sizes);
     int64_t unknown = std::max<int64_t>(8, image / c.rows), bytes = (taps * pixel * each + 3) / 4;
     int64_t chunks = DimExpr::ceilDiv(pixels, DimExpr(c.rows)).constant().value_or(unknown);

@@ -90,6 +90,10 @@ TEST(ChooseCpu, ConvolutionsInEvenUnits) {
   EXPECT_EQ(config(n, 7, 512, 2048, 1).rows, 49);
   EXPECT_EQ(config(n, 28, 128, 512, 1).rows, 56);
   EXPECT_EQ(config(n, 13, 128, 512, 1).rows, 64); // nothing near it divides 169
+  // Several chunks are whole tiles of eight rows.
+  EXPECT_EQ(config(1, 14, 128, 512, 1).rows, 56);
+  EXPECT_EQ(config(1, 7, 512, 2048, 1).rows, 49); // one chunk
+  EXPECT_EQ(config(n, 20, 128, 512, 1).rows, 40); // 50 divides 400 in parts of tiles
   EXPECT_EQ(config(n, 28, 128, 128, 3).rows, 49);
   EXPECT_EQ(config(n, 7, 512, 512, 3).rows, 64); // four images of sixteen tiles
   KernelSpec last = spec(n, 7, 512, 512, 3);
