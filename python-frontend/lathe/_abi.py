@@ -164,11 +164,11 @@ class CLlmLogprobs(ctypes.Structure):
 
 
 LLM_COUNTERS = ("steps prompt_tokens prompt_hits computed_tokens generated_tokens preemptions "
-                "waiting running kv_blocks kv_blocks_held swaps").split()
+                "waiting running kv_blocks kv_blocks_held swaps waited_ns").split()
 
 
 class CLlmCounters(ctypes.Structure):
-    _fields_ = [(name, c_uint64 if i < 6 or name == "swaps" else c_uint32) for i, name in enumerate(LLM_COUNTERS)]
+    _fields_ = [(name, c_uint64 if i < 6 or i > 9 else c_uint32) for i, name in enumerate(LLM_COUNTERS)]
 
 
 # The result is the address of a message, or NULL.

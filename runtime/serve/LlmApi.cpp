@@ -241,5 +241,6 @@ void lathe_llm_get_counters(const lathe_llm *llm, lathe_llm_counters *out) {
           uint32_t(scheduler.runningRequests()),
           scheduler.blocks().config().blocks,
           uint32_t(blocks.committedBlocks + blocks.reservedBlocks),
-          total.swaps};
+          total.swaps,
+          total.waitedNs};
 }

@@ -90,7 +90,8 @@ struct Limits {
 
 struct SchedulerCounters {
   uint64_t steps = 0, promptTokens = 0, computedTokens = 0, generatedTokens = 0, preemptions = 0, forks = 0;
-  uint64_t swaps = 0; ///< of the preemptions, those whose keys and values went to host memory
+  uint64_t swaps = 0;    ///< of the preemptions, those whose keys and values went to host memory
+  uint64_t waitedNs = 0; ///< for steps that were launched to be over
 };
 
 class Scheduler {

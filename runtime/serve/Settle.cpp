@@ -63,8 +63,10 @@ Status Scheduler::ask(Step &step) {
 
 /// Until the step is over: its tokens and logprobs.
 Status Scheduler::collect(Step &step) {
+  const int64_t begin = clock();
   LATHE_RETURN_IF_ERROR(model.wait());
   const int64_t now = clock();
+  total.waitedNs += uint64_t(now - begin);
   follow(tokenCost, now - std::max(step.launched, collected), step.tokens);
   collected = now;
   for (int64_t token : step.results.best)

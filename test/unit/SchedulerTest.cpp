@@ -105,6 +105,22 @@ TEST(Scheduler, SwapsWhereThatTakesLessTime) {
     manyInTooLittleRoom(sizes, 1, at);
 }
 
+TEST(Scheduler, CountsWhatStepsWait) {
+  for (bool overlap : {false, true}) {
+    Sizes sizes;
+    sizes.overlap = overlap;
+    Serving serving(sizes);
+    serving.model.waitCost = 1000;
+    for (uint32_t i = 0; i < 3; ++i)
+      serving.submit({i, i + 1}, 5 + i);
+    while (serving.scheduler->unfinished())
+      EXPECT_TRUE(serving.scheduler->step().ok());
+    const SchedulerCounters &counters = serving.scheduler->counters();
+    EXPECT_GT(counters.steps, 5u);
+    EXPECT_EQ(counters.waitedNs, 1000 * counters.steps);
+  }
+}
+
 TEST(Scheduler, CancelledWhileSwapped) {
   Sizes sizes;
   sizes.blocks = 16;

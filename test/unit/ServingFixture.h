@@ -200,6 +200,7 @@ public:
   Status wait() override {
     if (flights.empty())
       return internalError("no step is under way");
+    now += waitCost;
     Flight flight = std::move(flights.front());
     flights.erase(flights.begin());
     if (waitFails && --waitFails == 0)
@@ -241,7 +242,7 @@ public:
   bool drawing = false, overlapping = false;
   uint64_t fed = 0; ///< tokens that came from the step ahead
   int fails = 0, drawFails = 0, waitFails = 0, copyFails = 0, swapFails = 0; ///< the one that fails; 0: none
-  int64_t now = 0, swapCost = 1;               ///< ns; of a block
+  int64_t now = 0, swapCost = 1, waitCost = 0; ///< ns; of a block, and for a step to be over
 
 private:
   using Row = std::array<float, kVocabulary>;

@@ -158,6 +158,7 @@ typedef struct lathe_llm_counters {
   uint32_t waiting, running;           /* now */
   uint32_t kv_blocks, kv_blocks_held;  /* of the pool; now held by requests */
   uint64_t swaps;                      /* preemptions that kept keys and values in host memory */
+  uint64_t waited_ns;                  /* of the time in lathe_llm_step(), that in which it waited for a GPU */
 } lathe_llm_counters;
 LATHE_API void lathe_llm_get_counters(const lathe_llm *, lathe_llm_counters *out);
 
