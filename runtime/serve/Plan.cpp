@@ -184,7 +184,6 @@ Result<bool> Scheduler::begin(Request *request) {
   }
   if (kv::Outcome opened = cache->open({}, request->sequence); !opened.ok())
     return toStatus(opened);
-  request->computed = 0;
   if (request->promptLogprobsLeft()) // what is in the cache has no logits
     return true;
   kv::Outcome attached = cache->attach(request->sequence, request->tokens, request->computed);
