@@ -59,7 +59,10 @@ std::string wgmmaTileText(const KernelConfig &c) {
   int64_t high = isSwapped(c) ? c.tileN : c.tileM, wide = isSwapped(c) ? c.tileM : c.tileN;
   int64_t loaded = !isSwapped(c) && c.rows > 1 ? c.rows : high;
   return "WgmmaTile<" + joined({high, wide, c.stages, loaded}) + ", " + truth(isPingPong(c)) +
-         ", Holes" + (isStreamK(c) ? ", true" : c.cluster > 1 ? ", false, 2" : "") + ">";
+         ", Holes" + (isStreamK(c)            ? ", true"
+                     : c.form->wgmma.parts ? ", false, 1, " + std::to_string(c.cluster)
+                     : c.cluster > 1       ? ", false, 2"
+                                           : "") + ">";
 }
 
 void addTiles(std::vector<std::string> &names, std::string_view family, int rows,
@@ -151,6 +154,15 @@ const Skeleton kGemmCooperative = {.family = "gemm.cooperative",
                                    .complete = completeWgmma,
                                    .tiles = tiles,
                                    .product = kForm};
+const Skeleton kGemmCooperativeParts = {
+    .family = "gemm.cooperative.parts",
+    .block = "t m n k s r c: the same; sums of k in c parts as the blocks of gemm.split have them, added in their order",
+    .code = Skeleton::Code::Product,
+    .waitsItself = true,
+    .sharedBytes = wgmmaSharedBytes,
+    .complete = completeWgmma,
+    .product = kForm,
+    .wgmma = {.parts = true}};
 const Skeleton kGemmPingpongStreamK = {
     .family = "gemm.pingpong.streamk",
     .block = "t m n k s r: the same; tiles beyond whole rounds are shared by all blocks, which add up their "

@@ -66,13 +66,15 @@ template <class H> LATHE_DEV constexpr int slicesOf() {
 /// the end of a tensor are slow to load, and rows that are not loaded give only results that are not
 /// stored. STREAM_K: the tiles left after whole rounds are cut along k into equal shares for all blocks.
 /// PAIR: 2 where the blocks of a cluster have tiles one below the other and each loads half of the
-/// columns of B for both; it pays where rows do not begin at a cache line, which doubles the requests.
-template <int BM_, int BN_, int STAGES_, int ROWS_, bool PINGPONG_, class H, bool STREAM_K_ = false, int PAIR_ = 1>
+/// columns of B for both; it pays where rows do not begin at a cache line, which doubles the requests. PARTS: K is cut
+/// as among so many blocks of gemm_split.cuh, and their sums are added in that order, so that results are the same bits.
+template <int BM_, int BN_, int STAGES_, int ROWS_, bool PINGPONG_, class H, bool STREAM_K_ = false, int PAIR_ = 1,
+          int PARTS_ = 1>
 struct WgmmaTile {
   static constexpr int BM = BM_, BN = BN_, STAGES = STAGES_, ROWS = ROWS_;
   static constexpr int BK = 128 / sizeof(typename H::Element); // rows of 128 bytes
   static constexpr bool PINGPONG = PINGPONG_, STREAM_K = STREAM_K_;
-  static constexpr u32 PAIR = PAIR_;
+  static constexpr u32 PAIR = PAIR_, PARTS = PARTS_;
   static constexpr bool A_ALONG = H::kA == Operand::AlongK, B_ALONG = H::kB == Operand::AlongK;
   static constexpr int SLICES = slicesOf<H>();
   static constexpr int MI = PINGPONG ? BM / 64 : BM / 128; // products of 64 rows by a group
@@ -92,10 +94,11 @@ struct WgmmaTile {
   static constexpr u32 B_AT = STAGES * A_BYTES, C_AT = B_AT + STAGES * B_BYTES, BARRIERS_AT = C_AT + 4 * C_BYTES;
   /// A barrier for each stage that is full or empty, and for each buffer; 1024: where the swizzle begins.
   static constexpr u32 SHARED_BYTES = BARRIERS_AT + 16 * STAGES + 4 * 8 + 1024;
-  static constexpr int SUMS = MI * BN / 2;
+  static constexpr int SUMS = MI * BN / 2 * (PARTS > 1 ? 2 : 1);
   static constexpr int LOADER_REGISTERS = SUMS > 160 ? 24 : 40, REGISTERS = SUMS > 160 ? 240 : 232;
   static_assert(BM % (PINGPONG ? 64 : 128) == 0 && OUT % (B_ALONG ? 16 : 32) == 0 && (A_ALONG || ROWS == BM), "tile shape");
   static_assert(PAIR == 1 || (PAIR == 2 && !STREAM_K && B_ALONG && !H::kPair && !H::kImages && !H::kSwapped), "pairs of blocks");
+  static_assert(PARTS == 1 || (!PINGPONG && !STREAM_K), "each group sums all parts of its tile");
 };
 
 struct TilePlace { u32 batch, m, n; };
@@ -632,6 +635,25 @@ LATHE_DEV void multiplySteps(typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], Sha
   slotIsFree<Tile>(empty + 8 * last);
 }
 
+/// The same of all steps of a tile, PARTS of them at a time.
+template <class Tile, class H>
+LATHE_DEV void multiplyParts(typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], SharedAddr base, SharedAddr mine, u32 before,
+                             u32 steps) {
+  typename H::Acc part[Tile::MI][Tile::BN / 2];
+  u32 begin = steps / Tile::PARTS;
+  multiplySteps<Tile, H>(acc, base, mine, before, begin, 0);
+#pragma unroll 1
+  for (u32 p = 2; p <= Tile::PARTS; ++p) {
+    const u32 end = p * steps / Tile::PARTS;
+    multiplySteps<Tile, H>(part, base, mine, before + begin, end - begin, 0);
+#pragma unroll
+    for (int i = 0; i < Tile::MI; ++i)
+#pragma unroll
+      for (int j = 0; j < Tile::BN / 2; ++j) acc[i][j] += part[i][j];
+    begin = end;
+  }
+}
+
 template <class Tile, class H>
 LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &mapB, const TensorMap &mapC,
                          const TensorMap &mapD, i64 batches, i64 M64, i64 N64, i64 K64) {
@@ -670,7 +692,8 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
           loadFirstBeside<Tile, H>(mapD, staging, t);
         }
       if (Tile::PINGPONG) namedBarrierSync(4 + me, 256);
-      multiplySteps<Tile, H>(acc, base, mine, before, s.end - s.begin, 4 + (me ^ 1));
+      if constexpr (Tile::PARTS > 1) multiplyParts<Tile, H>(acc, base, mine, before, steps);
+      else multiplySteps<Tile, H>(acc, base, mine, before, s.end - s.begin, 4 + (me ^ 1));
       dependenciesWait(); // over long since, but by this thread, which may read what they wrote
       if constexpr (Tile::STREAM_K) {
         if (gives) givePart<Tile>(h, acc, me);

@@ -164,17 +164,28 @@ Status ProductChoice::addWanted() {
   return okStatus();
 }
 
-/// Variants that sum in the same order along K, with the same instruction, for any number of rows: one tile of
-/// gemm.split that differs in the rows that it loads, or the portable tiles, which have one order whatever their size.
+/// Variants that sum in the same order along K, with the same instruction, for any number of rows: a tile of gemm.split
+/// that differs in the rows that it loads, and for many rows tiles that sum in its order; or the portable tiles, which
+/// have one order whatever their size.
 Status ProductChoice::addInvariant() {
   const KernelConfig tile = hopper ? hopper->chooseInvariant() : KernelConfig();
-  bool more = true;
+  constexpr int64_t kFew = 64, kMany = 4096;
+  std::vector<std::pair<int64_t, KernelConfig>> ranges; // neighbours that are the same are one variant
+  int64_t from = 1;
   if (tile.form)
-    for (int64_t upTo : {int64_t(8), int64_t(16), int64_t(32), DimRange::kUnbounded}) {
-      KernelConfig c = tile;
+    for (int64_t upTo : {int64_t(8), int64_t(16), int64_t(32), kFew, int64_t(256), DimRange::kUnbounded}) {
+      KernelConfig c = upTo <= kFew ? tile : hopper->chooseInvariant(tile, from, std::min(upTo, kMany));
       c.rows = hopper->rowsLoaded(c.tileM, upTo);
-      more = add(hopper->spec(hopper->complete(c), upTo), upTo, hopper->conditions);
+      c = hopper->complete(c);
+      if (!ranges.empty() && ranges.back().second == c)
+        ranges.back().first = upTo;
+      else
+        ranges.emplace_back(upTo, c);
+      from = upTo + 1;
     }
+  bool more = true;
+  for (const auto &[upTo, c] : ranges)
+    more = more && add(hopper->spec(c, upTo), upTo, hopper->conditions);
   if (more && (pairs || desc.resultAmax))
     return unsupportedError("no form sums in one order for any number of rows (--batch-invariant)", "kernel " + desc.name);
   if (more)

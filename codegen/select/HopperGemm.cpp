@@ -276,6 +276,7 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
 }
 
 bool HopperGemm::allows(const KernelConfig &c) const {
+  constexpr int64_t kPartsSums = 96; // of a thread, beside those of the parts before
   if (c.form->product.units != ProductForm::Units::Wgmma)
     return false;
   if (desc.resultAmax && !findsAmax(c))
@@ -299,7 +300,7 @@ bool HopperGemm::allows(const KernelConfig &c) const {
   return c.tileN > 0 && c.tileN <= 256 && c.tileN % columns == 0 && c.tileM > 0 &&
          c.tileM % rows == 0 && c.tileM <= (isSplit(c) ? 64 : 128) && c.cluster >= 1 &&
          c.cluster <= 8 &&
-         (isSplit(c) || c.cluster == 1 ||
+         (isSplit(c) || c.cluster == 1 || (c.form->wgmma.parts && sumsOf(c) <= kPartsSums) ||
           (isPaired(c) && bAlongK && !desc.resultPair && c.form->wgmma.plain()));
 }
 
@@ -371,7 +372,7 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   if (isStreamK(c))
     addWorkspace(spec, target.smCount * (16 + c.tileM * c.tileN * 4));
   LaunchSpec &launch = spec.launches[0];
-  launch.cluster[0] = c.cluster;
+  launch.cluster[0] = c.form->wgmma.parts ? 1 : c.cluster;
   launch.sharedBytes = c.form->sharedBytes(c, facts());
   // Weights are fetched while the kernel before still runs. Where time goes by multiplying, that
   // is a loss; of several rounds of tiles the next launch is hidden behind the last.

@@ -38,8 +38,11 @@ public:
   /// than `sums` sums; no family where there is none.
   KernelConfig choose(int64_t from, int64_t to, int64_t sums = kAnySums) const;
   static constexpr int64_t kAnySums = 1 << 20;
-  /// The tile of gemm.split for any number of rows, the fastest for few; no family where there is none.
+  /// The tile of gemm.split that is the fastest for few rows, whose order of sums any number of rows then has; no family
+  /// where there is none.
   KernelConfig chooseInvariant() const;
+  /// The tile with the order of sums of `few` for numbers of rows between `from` and `to`.
+  KernelConfig chooseInvariant(const KernelConfig &few, int64_t from, int64_t to) const;
   static constexpr int64_t kStepBytes = 128; ///< of k in a stage: what the swizzle spans
   /// What a thread of a tile holds.
   static int64_t sumsOf(const KernelConfig &c);
@@ -64,6 +67,8 @@ private:
   std::string packingOf(const KernelConfig &config) const;
   /// The largest power of two, to 128, that divides the rows of both operands, in bytes.
   int64_t rowAlignment() const;
+  /// Whether what becomes of the results leaves registers for many of them: the more sums a thread holds, the fewer are left.
+  bool hasRoomForSums() const;
   /// Whether TMA brings a tensor of the results' shape.
   bool hasResidual() const;
   HopperGemm(const KernelDesc &desc, const GemmSizes &sizes, const Target &target)

@@ -87,18 +87,62 @@ double HopperGemm::timeOf(const KernelConfig &c, int64_t m) const {
                                .steps = static_cast<double>(desc.operands[1].blockSteps)});
 }
 
+/// How many blocks run at a time where those of a cluster must be in one GPC: large clusters cannot use all
+/// multiprocessors.
+static int64_t blocksAtATime(const Target &target, int64_t cluster) {
+  return target.smCount * (cluster == 8 ? 96 : cluster == 4 ? 112 : 132) / 132;
+}
+
 KernelConfig HopperGemm::chooseInvariant() const {
-  constexpr int64_t kFew = 64; // a step of answers, whose time weights are read in
   const int64_t n = sizes.n.constant().value_or(kUnknown) * (desc.resultPair ? 2 : 1);
   const int64_t k = sizes.k.constant().value_or(kUnknown), batch = sizes.batch.constant().value_or(1);
-  Search search(*this, 1, kFew, kAnySums);
-  // Prompts take the same tile: narrow ones, and sums of many blocks, would cost them more than answers gain.
+  KernelConfig best;
+  double bestTime = 0;
   for (int64_t cluster : {1, 2, 4})
-    for (int64_t columns : {256, 192, 128, 96, 64})
-      if (cluster == 1 || ((n + columns - 1) / columns * batch * cluster <= target.smCount &&
-                           k / (kStepBytes / elementBytes) >= cluster))
-        search.consider(promoted ? kGemmSplitPromoted : kGemmSplit, 64, {columns}, cluster);
+    for (int64_t columns : {256, 224, 192, 128, 96, 64}) {
+      KernelConfig c;
+      c.form = promoted ? &kGemmSplitPromoted : &kGemmSplit;
+      c.tileM = 64;
+      c.tileN = columns;
+      c.cluster = cluster;
+      const int64_t blocks = (n + columns - 1) / columns * batch * cluster;
+      if (!allows(c) || (cluster > 1 && (blocks > blocksAtATime(target, cluster) || k / (kStepBytes / elementBytes) < cluster)))
+        continue;
+      double time = 0;
+      for (int64_t rows : {8, 32, 64}) { // steps of answers, each with the rows that its variant loads
+        c.rows = rowsLoaded(c.tileM, rows);
+        time += timeOf(complete(c), rows);
+      }
+      if (!best.form || time < bestTime) {
+        best = complete(c);
+        bestTime = time;
+      }
+    }
+  return best;
+}
+
+KernelConfig HopperGemm::chooseInvariant(const KernelConfig &few, int64_t from, int64_t to) const {
+  Search search(*this, from, to, kAnySums);
+  search.consider(*few.form, few.tileM, {few.tileN}, few.cluster);
+  // A sum along k is the same bits in a tile of any shape.
+  if (promoted || !sizes.k.constant())
+    return search.best;
+  if (few.cluster > 1) {
+    if (hasRoomForSums())
+      search.consider(kGemmCooperativeParts, 128, {192}, few.cluster);
+    search.consider(kGemmCooperativeParts, 128, {128, 96, 64}, few.cluster);
+    return search.best;
+  }
+  search.consider(kGemmPingpong, 128, {128});
+  if (hasRoomForSums())
+    search.consider(kGemmPingpong, 128, {192});
+  search.consider(kGemmCooperative, 128, {256, 224, 192, 128, 112, 96, 64});
   return search.best;
+}
+
+bool HopperGemm::hasRoomForSums() const {
+  return desc.resultBare || desc.resultPair || desc.pairHead || elementBytes == 1 ||
+         (desc.numInputs <= 3 && hasResidual());
 }
 
 KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
@@ -117,9 +161,7 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
   } else {
     if (to > 64) {
       search.consider(kGemmPingpong, 128, {128});
-      // The more accumulators a thread holds, the fewer registers are left for the epilogue.
-      bool few = desc.resultBare || desc.resultPair || desc.pairHead || elementBytes == 1 ||
-                 (desc.numInputs <= 3 && hasResidual());
+      const bool few = hasRoomForSums();
       if (few)
         search.consider(kGemmPingpong, 128, {192});
       if (few || desc.numInputs <= 3)
@@ -142,9 +184,8 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
   // With elements of 8 bits there are half as many steps to split.
   if (elementBytes == 1 && to > 64)
     return search.best;
-  // The blocks of a cluster must be in one GPC: large clusters cannot use all multiprocessors.
   for (int64_t cluster : {1, 2, 4, 8}) {
-    int64_t most = target.smCount * (cluster == 8 ? 96 : cluster == 4 ? 112 : 132) / 132;
+    const int64_t most = blocksAtATime(target, cluster);
     for (int64_t columns : {256, 224, 192, 128, 96, 64, 48, 32})
       if (!(promoted && columns > 128) && tilesOf(to, 64, columns) * cluster <= most &&
           k / (kStepBytes / elementBytes) >= cluster)

@@ -177,7 +177,7 @@ double TileTime::busy() const {
   else if (left > 0)
     time += tile(left);
   // Blocks of a cluster begin and wait together, those of a pair too, which add nothing up.
-  if (c.cluster > 1)
+  if (c.cluster > 1 && !c.form->wgmma.parts)
     time += kTogether + kTogetherEach * parts + kTogetherSums * rowsLoaded * wide * std::sqrt(parts);
   return time + (alone ? kAlone : 0); // a lone group of warps starts later
 }
@@ -192,7 +192,7 @@ double TileTime::memory() const {
                  (n / across + (rounds > 1 ? rowsLoaded : 0)) * kRowBytes;
   double idle = isStreamK(c) && left > 0 ? 1 : rounds * sms / blocks;
   double time = bytes / kMemory * (1 + kAhead / ahead) * std::pow(idle, kIdle);
-  if (c.cluster > 1)
+  if (c.cluster > 1 && !c.form->wgmma.parts)
     time += kTogetherMoved;
   return time * (sizes.residual && sumsOfThread(c) > 64 ? kBesideWide : 1);
 }

@@ -90,7 +90,8 @@ TEST(ChoosePaged, PagesOfCodesAreReadTokenByToken) {
   }
 }
 
-TEST(ChoosePaged, BatchInvariantProductsHaveOneTile) {
+/// The parts of K and their order are the same for any number of rows, the shapes of tiles are not.
+TEST(ChoosePaged, BatchInvariantProductsHaveOneOrderOfSums) {
   for (auto [n, k] : {std::pair<int64_t, int64_t>{4096, 4096}, {28672, 4096}, {4096, 14336}, {128256, 4096}}) {
     KernelDesc d = desc(KernelDesc::Kind::Gemm, {dim("T"), n}, {k});
     d.buffers = {matrix({dim("T"), k}), matrix({n, k}), matrix({dim("T"), n})};
@@ -100,14 +101,23 @@ TEST(ChoosePaged, BatchInvariantProductsHaveOneTile) {
     auto all = chooseVariants(d, *Target::parse("sm_90a"));
     ASSERT_TRUE(all.ok()) << all.status().str();
     EXPECT_TRUE(all->back().guard.empty());
-    std::set<std::pair<int64_t, int64_t>> tiles;
+    std::set<int64_t> parts;
     for (const KernelVariant &v : *all) {
       KernelConfig c = *KernelConfig::parse(v.spec.config);
-      EXPECT_EQ(c.family(), "gemm.split");
+      EXPECT_TRUE(c.family() == "gemm.split" || c.family() == "gemm.cooperative.parts" ||
+                  (c.cluster == 1 && (c.family() == "gemm.cooperative" || c.family() == "gemm.pingpong")))
+          << v.spec.config;
+      EXPECT_EQ(v.spec.launches[0].cluster[0], c.family() == "gemm.split" ? c.cluster : 1);
       EXPECT_TRUE(v.otherwise.empty());
-      tiles.insert({c.tileN, c.cluster});
+      parts.insert(c.cluster);
     }
-    EXPECT_EQ(tiles.size(), 1u) << n;
+    EXPECT_EQ(parts.size(), 1u) << n;
+    for (int64_t few : {1, 9, 33, 64})
+      EXPECT_EQ(familyOf(pick(*all, {{"T", few}})), "gemm.split") << n;
+    EXPECT_NE(familyOf(pick(*all, {{"T", 2048}})), "gemm.split") << n;
+    // Blocks of a cluster run together: those of a step of answers all at a time.
+    const int64_t blocks = *pick(*all, {{"T", 1}}).spec.launches[0].grid[0].evaluate({{"T", 1}});
+    EXPECT_TRUE(*parts.begin() == 1 || blocks <= (*parts.begin() == 4 ? 112 : 132)) << n;
   }
 }
 

@@ -121,6 +121,8 @@ TEST_F(CudaHopper, EpiloguesCompile) {
                         Form{"gemm.cooperative.t384.m128.n256.k64.s4", 4, false, false},
                         Form{"gemm.pingpong.streamk.t384.m128.n128.k64.s6", 4, false, true},
                         Form{"gemm.cooperative.t384.m128.n256.k64.s4.c2", 4, false, true},
+                        Form{"gemm.cooperative.parts.t384.m128.n128.k64.s6.c4", 4, false, true},
+                        Form{"gemm.cooperative.parts.t384.m128.n192.k64.s4.c2", 3, true, true},
                         Form{"gemm.cooperative.swapped.t384.m192.n128.k64.s4", 4, false, true},
                         Form{"gemm.cooperative.streamk.t384.m128.n192.k64.s4", 3, true, true}}) {
     std::string name = nameOf("epilogue");

@@ -169,7 +169,8 @@ struct WgmmaForm {
   bool splitK = false;   ///< the blocks of a cluster split the depth
   bool swapped = false;  ///< the columns of B are rows of the instruction
   bool promoted = false; ///< sums of 8-bit floats over more than 128 of k in f32 registers
-  bool plain() const { return !streamK && !splitK && !swapped && !promoted; }
+  bool parts = false;    ///< a block sums as the blocks of a cluster that split the depth
+  bool plain() const { return !streamK && !splitK && !swapped && !promoted && !parts; }
 };
 
 struct ConvForm {
@@ -266,7 +267,7 @@ inline bool isStreamK(const KernelConfig &c) { return c.form->wgmma.streamK; }
 inline bool isSplit(const KernelConfig &c) { return c.form->wgmma.splitK; }
 inline bool isSwapped(const KernelConfig &c) { return c.form->wgmma.swapped; }
 /// Two blocks of a cluster have tiles one below the other, and load columns for each other.
-inline bool isPaired(const KernelConfig &c) { return !isSplit(c) && c.cluster == 2; }
+inline bool isPaired(const KernelConfig &c) { return !isSplit(c) && !c.form->wgmma.parts && c.cluster == 2; }
 
 } // namespace lathe
 
