@@ -81,7 +81,7 @@ MUTANTS = [
     ("Plan.cpp", "int64_t(seen.from - seen.sinks)", "int64_t(seen.from)"),
     ("Plan.cpp", "slots.data() + g * tokens", "slots.data()"),
     ("Scheduler.cpp", "  if (length > limits.sequenceTokens)", "  if (length > limits.sequenceTokens + 1)"),
-    ("Sampler.cpp", "while (above + histogram[d] < target)", "while (above + histogram[d] <= target && d)"),
+    ("Sampler.cpp", "while (above + histogram[d] < target)", "while (above + histogram[d] + 1 < target)"),
     ("Sampler.cpp", "key == pivot.key && pivot.ties == 0", "false"),
     ("Sampler.cpp", "(target - above + one - 1) / one", "(target - above) / one"),
     ("Sampler.cpp", "bits >> 31 ? ~bits", "bits >> 31 ? bits"),
