@@ -29,10 +29,22 @@ static int64_t sharedBytes(const KernelConfig &c, const TileFacts &) {
 /// Threads of a tile: two warps for each 32 columns, and those that load.
 static int64_t threadsOf(const KernelConfig &c) { return 2 * c.tileN + (c.tileN > 64 && c.tileM > 128 ? 128 : 32); }
 
-/// Blocks that share a multiprocessor: as many as have registers.
+/// Stages that one who multiplies has at a time.
+static int64_t heldStages(const KernelConfig &c) { return c.tileK < kDepth ? 3 : 2; }
+
+/// Blocks that can share a multiprocessor: as many as have registers.
 static int64_t blocksOfEach(const KernelConfig &c) {
   const int64_t warpgroups = c.tileM <= 32 ? 4 : c.tileM <= 64 ? 3 : c.tileM <= 128 ? 2 : 1;
   return std::max<int64_t>(1, warpgroups * 64 / c.tileN);
+}
+
+/// Stages of a block where `blocks` share a multiprocessor and its memory, 8 at most.
+static int64_t stagesOf(KernelConfig c, int64_t blocks, const Target &target) {
+  constexpr int64_t kKept = 1024; // of each block, for the driver
+  const int64_t bytes = (target.sharedPerBlock + kKept) / blocks - kKept;
+  for (c.stages = 8; c.stages > 0 && sharedBytes(c, {}) > bytes;)
+    --c.stages;
+  return c.stages;
 }
 
 /// Multiprocessors that clusters of so many blocks can use: those of a cluster must be in one GPC.
@@ -40,11 +52,21 @@ static int64_t multiprocessorsOf(const Target &target, int64_t cluster) {
   return target.smCount * (cluster <= 2 ? 132 : cluster <= 4 ? 112 : 96) / 132;
 }
 
+/// Blocks that share a multiprocessor where there are `blocks` in all: no more than there are, and so few that a stage is
+/// loaded ahead of those that are held.
+static int64_t sharingBlocks(const KernelConfig &c, int64_t blocks, const Target &target) {
+  const int64_t sms = multiprocessorsOf(target, c.cluster);
+  int64_t shared = std::clamp<int64_t>((blocks + sms - 1) / sms, 1, blocksOfEach(c));
+  while (shared > 1 && stagesOf(c, shared, target) <= heldStages(c))
+    --shared;
+  return shared;
+}
+
 /// How long tiles take, in clocks. The warpgroups of a multiprocessor take turns to widen and to multiply; what a step
 /// takes besides is a chain of waits. Fitted to test/perf/gpu/results/int4-tiles-h200-h100.log.
 static double timeOf(const KernelConfig &c, int64_t tiles, int64_t steps, const Target &target) {
   constexpr double kWaits = 580, kWiden = 300, kMultiplyRow = 4, kEnd = 1500, kAdd = 1000; // kAdd: a block of a cluster
-  const int64_t sms = multiprocessorsOf(target, c.cluster), most = blocksOfEach(c);
+  const int64_t sms = multiprocessorsOf(target, c.cluster), most = sharingBlocks(c, tiles * c.cluster, target);
   const double turn = std::max(kWiden, kMultiplyRow * double(c.tileM)), each = double((steps + c.cluster - 1) / c.cluster);
   double time = 0;
   for (int64_t blocks = tiles * c.cluster; blocks > 0; blocks -= most * sms) {
@@ -54,20 +76,22 @@ static double timeOf(const KernelConfig &c, int64_t tiles, int64_t steps, const 
   return time;
 }
 
-/// The configuration with what it leaves out filled in; nothing where this product cannot run so.
-static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) {
+/// The configuration, of at most so many rows, with what it leaves out filled in; nothing where this product cannot run so.
+static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c, int64_t mostRows) {
   const std::string packing = packedRecipe(p);
   const int64_t group = p.b.codeGroup;
   if (packing.empty() || !p.target.hasWgmma() || p.desc.resultPair ||
       !(group == 0 || group % kHalf == 0 || (group >= 16 && kHalf % group == 0)))
     return {};
-  const int64_t most = std::min<int64_t>(p.rows.hi, 4096), n = p.sizes.n.constant().value_or(4096), k = *p.sizes.k.constant();
+  const int64_t most = std::min<int64_t>({p.rows.hi, mostRows, 4096}), n = p.sizes.n.constant().value_or(4096), k = *p.sizes.k.constant();
   c.lanes = bitWidth(p.stored.dtype);
   if (c.tileM == 0)
     c.tileM = most <= 16 ? 16 : most <= 32 ? 32 : most <= 64 ? 64 : most <= 128 ? 128 : 256;
   c.tileK = depthOf(c);
+  const int64_t high = (most + c.tileM - 1) / c.tileM;
+  auto tilesOf = [&](int64_t columns) { return high * ((n + columns - 1) / columns); };
   if (c.tileN == 0) {
-    const int64_t high = (most + c.tileM - 1) / c.tileM, steps = (k + kDepth - 1) / kDepth;
+    const int64_t steps = (k + kDepth - 1) / kDepth;
     double least = std::numeric_limits<double>::infinity();
     KernelConfig best = c;
     for (int64_t columns : {128, 64})
@@ -77,7 +101,7 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
         now.cluster = cluster;
         if (4 * cluster > steps && cluster > 1) // too few steps to hide a load
           continue;
-        if (double time = timeOf(now, high * ((n + columns - 1) / columns), steps, p.target); time < least) {
+        if (double time = timeOf(now, tilesOf(columns), steps, p.target); time < least) {
           least = time;
           best = now;
         }
@@ -86,18 +110,13 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
   }
   if (c.tileM % 8 != 0 || c.tileM < 8 || c.tileM > 256 || (c.tileN != 64 && c.tileN != 128) || c.cluster < 1 || c.cluster > 8)
     return {};
-  if (c.stages == 0) { // blocks that share a multiprocessor share its memory
-    constexpr int64_t kKept = 1024; // of each block, for the driver
-    const int64_t bytes = (p.target.sharedPerBlock + kKept) / blocksOfEach(c) - kKept;
-    for (c.stages = 8; c.stages > 2 && sharedBytes(c, {}) > bytes;)
-      --c.stages;
-  }
+  if (c.stages == 0)
+    c.stages = std::max(heldStages(c), stagesOf(c, sharingBlocks(c, tilesOf(c.tileN) * c.cluster, p.target), p.target));
   c.threads = threadsOf(c);
   const std::optional<TensorMapArg> map = p.map(p.a, kHalf, c.tileM, 128);
   if (!map)
     return {};
-  const int64_t held = c.tileK < kDepth ? 3 : 2; // stages that one who multiplies has at a time
-  if (c.stages < held || sharedBytes(c, {}) > p.target.sharedPerBlock)
+  if (c.stages < heldStages(c) || sharedBytes(c, {}) > p.target.sharedPerBlock)
     return {};
   KernelSpec spec = specFor(p.desc, c, DimExpr::ceilDiv(p.sizes.m, DimExpr(c.tileM)) * DimExpr::ceilDiv(p.sizes.n, DimExpr(c.tileN)) *
                                            DimExpr(c.cluster));
@@ -132,7 +151,7 @@ static bool offer(ProductChoice &p) {
     auto tileOf = [&](int64_t rows) {
       KernelConfig c{&kGemmWidened};
       c.tileM = std::min<int64_t>(rows, 256);
-      return specOf(p, c);
+      return specOf(p, c, upTo);
     };
     std::optional<KernelSpec> spec = tileOf(upTo);
     if (!spec)
@@ -160,7 +179,7 @@ const Skeleton kGemmWidened = {
                 .packed = true,
                 .epilogueLanes = 4,
                 .offer = offer,
-                .asked = specOf,
+                .asked = [](const ProductChoice &p, KernelConfig c) { return specOf(p, c, p.rows.hi); },
                 .text = [](const KernelConfig &c, const ProductText &t) {
                   if (!t.depth)
                     return Instance{};

@@ -67,17 +67,48 @@ TEST(Choose, WeightsOfFourBitsArePacked) {
   EXPECT_EQ(familyOf(later, "sm_90a"), "gemv.row");
 }
 
-// Blocks share a multiprocessor as far as registers reach, and clusters split K where tiles are few.
+// Blocks share a multiprocessor as far as registers reach, and its memory with as many as there are; clusters split K where
+// tiles are few.
 TEST(Choose, TilesOfPackedWeightsGoByRows) {
   for (auto [m, n, k, config] : {std::tuple<int64_t, int64_t, int64_t, const char *>{32, 6144, 4096, "gemm.widened.t288.v4.m32.n128.k128.s6.c4"},
                                  {64, 28672, 4096, "gemm.widened.t160.v4.m64.n64.k128.s3.c2"},
                                  {64, 4096, 4096, "gemm.widened.t160.v4.m64.n64.k128.s3.c4"},
-                                 {128, 4096, 4096, "gemm.widened.t160.v4.m128.n64.k128.s3.c2"},
+                                 {128, 4096, 4096, "gemm.widened.t160.v4.m128.n64.k128.s6.c2"},
                                  {128, 6144, 4096, "gemm.widened.t288.v4.m128.n128.k128.s5.c2"},
                                  {256, 28672, 4096, "gemm.widened.t384.v4.m256.n128.k64.s6"}}) {
     auto all = chooseVariants(product(m, k, 128, n), *Target::parse("sm_90a"));
     ASSERT_TRUE(all.ok());
     EXPECT_EQ(all->front().spec.config, config);
+  }
+}
+
+// A stage is loaded ahead of the two that are held, of weights of 8 bits as well.
+TEST(Choose, TilesOfPackedBytesLoadAhead) {
+  for (auto [n, k, config] : {std::tuple<int64_t, int64_t, const char *>{4096, 4096, "gemm.widened.t160.v8.m128.n64.k128.s5.c2"},
+                              {4096, 14336, "gemm.widened.t160.v8.m128.n64.k128.s5.c2"},
+                              {28672, 4096, "gemm.widened.t288.v8.m128.n128.k128.s4"}}) {
+    KernelDesc d = product(128, k, 0, n);
+    d.buffers[1].dtype = DType::I8;
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    ASSERT_TRUE(all.ok());
+    EXPECT_EQ(all->front().spec.config, config);
+  }
+}
+
+// Tiles of a variant go by the most rows that it takes, not by the most of the product.
+TEST(Choose, TilesOfPackedWeightsOfEachVariantGoByItsRows) {
+  KernelDesc d = product(1, 4096, 128);
+  DimExpr rows = DimExpr::symbol("M");
+  d.parallel[0] = d.buffers[0].dims[0] = d.buffers[0].physical[0] = d.buffers[2].dims[0] = d.buffers[2].physical[0] = rows;
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  for (int64_t upTo : {32, 64, 128}) {
+    auto alone = chooseVariants(product(upTo, 4096, 128), *Target::parse("sm_90a"));
+    ASSERT_TRUE(alone.ok());
+    bool found = false;
+    for (const KernelVariant &v : *all)
+      found |= v.spec.config == alone->front().spec.config;
+    EXPECT_TRUE(found) << alone->front().spec.config;
   }
 }
 
