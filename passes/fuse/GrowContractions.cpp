@@ -42,6 +42,13 @@ bool isImageOfCodes(Operation *op) {
          });
 }
 
+/// Whether readers make numbers of codes of 8 bits or fewer as they read them.
+static bool isOfStoredCodes(Operation *op) {
+  auto codes = dyn_cast<DequantizeOp>(op);
+  return codes && elementTypeOf(codes.getData()).getIntOrFloatBitWidth() <= 8 &&
+         llvm::all_of(op->getUsers(), [](Operation *user) { return classOf(user) && !isView(user); });
+}
+
 /// Whether the depth of a product is the last dimension of an operand.
 static bool isContractedLast(Operation *product, unsigned operand) {
   auto structured = cast<StructuredOpInterface>(product);
@@ -192,8 +199,8 @@ static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation
       graph.release(taken.pop_back_val(), group);
     group.space = dimsOf(group.anchor->getResult(0));
   }
-  // Readers upcast the result at no cost; storing the upcast moves twice the bytes.
-  while (!taken.empty() && isUpcast(taken.back()))
+  // Readers upcast the result, or dequantize it, at no cost; storing what they make of it moves twice the bytes and more.
+  while (!taken.empty() && (isUpcast(taken.back()) || isOfStoredCodes(taken.back())))
     graph.release(taken.pop_back_val(), group);
   Operation *amax = amaxOf(group);
   if (amax && !storesBlocks(graph, group)) {

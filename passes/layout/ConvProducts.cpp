@@ -50,6 +50,20 @@ bool isMultiple(const DimExpr &channels, int64_t of) {
   return count && *count > 0 && *count % of == 0;
 }
 
+/// Whether an operand is dequantized from integers of 8 bits, behind transposes.
+bool isOfBytes(Value v) {
+  while (auto transpose = v.getDefiningOp<TransposeOp>())
+    v = transpose.getX();
+  auto codes = v.getDefiningOp<DequantizeOp>();
+  auto stored = codes ? dyn_cast<IntegerType>(elementTypeOf(codes.getData())) : IntegerType();
+  return stored && stored.getWidth() == 8;
+}
+
+/// Whether QuantizedConvs.cpp makes a convolution of bytes of it, whose pixels TMA brings.
+bool isOfCodes(ConvOp op) {
+  return isOfBytes(op.getX()) && isOfBytes(op.getW()) && op.getGroup() == 1 && isMultiple(dimOf(op.getX(), 1), kBytePiece);
+}
+
 Value matmulLast(PatternRewriter &b, ConvOp op, Value x, const DimExpr &depth) {
   std::vector<DimExpr> dims = dimsOf(x);
   DimExpr filters = dimOf(op.getW(), 0);
@@ -62,7 +76,7 @@ Value matmulLast(PatternRewriter &b, ConvOp op, Value x, const DimExpr &depth) {
   return TransposeOp::create(b, op.getLoc(), y, inversePermutation(channelsToLast(dims.size())));
 }
 
-/// Channels first, one group, nothing added at the borders, windows side by side.
+/// Channels first, one group, nothing added at the borders, windows side by side, operands that are no codes.
 bool isTiling(ConvOp op) {
   ArrayRef<int64_t> strides = op.getStrides();
   for (size_t d = 0; d < strides.size(); ++d)
@@ -70,7 +84,7 @@ bool isTiling(ConvOp op) {
       return false;
   return op.getLayout() == ConvLayout::ChannelsFirst && op.getGroup() == 1 &&
          all(op.getPads(), 0) && isHalf(op.getX()) &&
-         elementTypeOf(op.getX()) == elementTypeOf(op.getW());
+         elementTypeOf(op.getX()) == elementTypeOf(op.getW()) && !isOfCodes(op);
 }
 
 struct PointsToMatmul : OpRewritePattern<ConvOp> {
@@ -122,15 +136,6 @@ void populateConvProductPatterns(RewritePatternSet &patterns) {
   patterns.add<PointsToMatmul, PatchesToMatmul>(patterns.getContext(), /*benefit=*/2);
 }
 
-/// Whether an operand is dequantized from integers of 8 bits, behind transposes.
-static bool isOfBytes(Value v) {
-  while (auto transpose = v.getDefiningOp<TransposeOp>())
-    v = transpose.getX();
-  auto codes = v.getDefiningOp<DequantizeOp>();
-  auto stored = codes ? dyn_cast<IntegerType>(elementTypeOf(codes.getData())) : IntegerType();
-  return stored && stored.getWidth() == 8;
-}
-
 /// One filter a channel, of windows that rows of a plane are read for (codegen/device/conv_planes.cpp).
 static bool isDepthwise(ConvOp op) {
   constexpr int64_t kMostReach = 64, kMostStride = 4;
@@ -173,8 +178,8 @@ static bool standsAlone(ConvOp op) {
 bool wantsChannelsLast(ConvOp op) {
   if (!dimOf(op.getW(), 0).isConstant())
     return false;
-  if (isOfBytes(op.getX()) && isOfBytes(op.getW())) // QuantizedConvs.cpp makes a product of bytes of it
-    return op.getGroup() == 1 && isMultiple(dimOf(op.getX(), 1), kBytePiece);
+  if (isOfCodes(op))
+    return true;
   DimExpr channels = dimOf(op.getX(), 1);
   bool few = llvm::any_of(llvm::seq<int64_t>(1, kFewChannels + 1),
                           [&](int64_t n) { return channels == DimExpr(n); });

@@ -7,6 +7,8 @@
 //   %y = add (mul (cast %i), %s), %b              %y = add (mul (cast %i), %s / 0.5), %b / 0.5
 //   %q = quantize (max %y, 0) scale(0.5)     =>   %q = quantize %y scale(1)       (ui8, zero point 0)
 //
+// Of numbers of 16 bits as well, which kernels compute in f32: what they would be rounded to on the way is left out.
+//
 //===----------------------------------------------------------------------===//
 #include "QuantizedConvs.h"
 
@@ -30,6 +32,12 @@ std::optional<double> numberOf(Value v) {
   return isFloat(host->dtype) ? host->real(0) : double(host->integer(0));
 }
 
+/// f32, or 16 bits that are computed in f32.
+bool isComputedInF32(Value v) {
+  Type type = elementTypeOf(v);
+  return type.isF32() || type.isF16() || type.isBF16();
+}
+
 bool isConstant(Value v) { return v.getDefiningOp<ConstantOp>() != nullptr; }
 
 class Rescale {
@@ -40,10 +48,10 @@ public:
     std::optional<double> scale = numberOf(op.getScale());
     Type f32 = b.getF32Type();
     if (!scale || !(*scale > 0) || !std::isnormal(float(*scale)) || !std::isnormal(float(1 / *scale)) ||
-        !op.getBlock().empty() || !elementTypeOf(op.getX()).isF32() || !elementTypeOf(op.getScale()).isF32() ||
+        !op.getBlock().empty() || !isComputedInF32(op.getX()) || !isComputedInF32(op.getScale()) ||
         !isa<IntegerType>(elementTypeOf(op.getY())) || !takes(op.getX(), 0))
       return;
-    by = op.getScale();
+    by = inF32(op.getScale());
     if (!dimsOf(by).empty())
       by = ReshapeOp::create(b, op.getLoc(), tensorType(f32, ArrayRef<int64_t>()), by);
     Value x = scaled(withoutBound(op.getX(), *scale));
@@ -71,16 +79,20 @@ private:
   bool takes(Value v, int depth) {
     constexpr int kMost = 16;
     Operation *from = v.getDefiningOp();
-    if (!from || depth > kMost || !elementTypeOf(v).isF32())
+    if (!from || depth > kMost || !isComputedInF32(v))
       return false;
     if (isConstant(v))
       return true;
     if (auto codes = dyn_cast<DequantizeOp>(from))
       return codes.getScale() && !codes.getOuter() && !codes.getCodebook() && codes.getBlock().empty() &&
-             isConstant(codes.getScale()) && elementTypeOf(codes.getScale()).isF32();
+             isConstant(codes.getScale()) && isComputedInF32(codes.getScale());
     if (!v.hasOneUse())
       return false;
+    if (auto rounded = dyn_cast<CastOp>(from))
+      return isComputedInF32(rounded.getX()) && takes(rounded.getX(), depth + 1);
     if (isa<MulOp>(from)) {
+      if (!elementTypeOf(v).isF32())
+        return false;
       bool sums = false;
       for (Value operand : from->getOperands())
         if (auto cast = operand.getDefiningOp<CastOp>())
@@ -91,12 +103,20 @@ private:
            llvm::all_of(from->getOperands(), [&](Value x) { return takes(x, depth + 1); });
   }
 
+  Value inF32(Value v) {
+    Type f32 = b.getF32Type();
+    return elementTypeOf(v) == f32 ? v : Value(CastOp::create(b, v.getLoc(), withElementType(v.getType(), f32), v, true));
+  }
+
+  /// f32.
   Value scaled(Value v) {
     Operation *from = v.getDefiningOp();
     if (isConstant(v))
-      return numberOf(v) == 0.0 ? v : Value(DivOp::create(b, v.getLoc(), v, by));
+      return numberOf(v) == 0.0 ? inF32(v) : Value(DivOp::create(b, v.getLoc(), inF32(v), by));
+    if (auto rounded = dyn_cast<CastOp>(from))
+      return scaled(rounded.getX());
     if (auto codes = dyn_cast<DequantizeOp>(from))
-      return DequantizeOp::create(b, v.getLoc(), v.getType(), codes.getData(), scaled(codes.getScale()),
+      return DequantizeOp::create(b, v.getLoc(), withElementType(v.getType(), b.getF32Type()), codes.getData(), scaled(codes.getScale()),
                                   codes.getZero(), Value(), Value(), ArrayRef<int64_t>());
     bool product = isa<MulOp>(from), taken = false;
     SmallVector<Value> operands;
@@ -108,6 +128,7 @@ private:
     b.setInsertionPoint(op);
     Operation *made = b.clone(*from);
     made->setOperands(operands);
+    made->getResult(0).setType(withElementType(v.getType(), b.getF32Type()));
     return made->getResult(0);
   }
 
