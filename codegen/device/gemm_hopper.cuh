@@ -206,16 +206,26 @@ LATHE_DEV void loadStages(const H &h, const TensorMap &mapA, const TensorMap &ma
 // A thread's sums of 64 rows: of each 8 columns two neighbours in row lane / 4 of its warp's 16
 // rows, and two in the row 8 below.
 
-/// Two neighbouring results of 32 or 8 bits into a staged tile of COLS columns, at the place where
-/// the swizzle of map C looks for them.
-template <int COLS, class T> LATHE_DEV void stagePair(SharedAddr buffer, u32 row, u32 column, const Vec<T, 2> &pair) {
+/// The place in a staged tile of COLS columns of T where the swizzle of map C looks for an element.
+template <int COLS, class T> LATHE_DEV SharedAddr pairPlace(SharedAddr buffer, u32 row, u32 column) {
   constexpr u32 BYTES = COLS * sizeof(T);
-  static_assert(sizeof(T) == 4 || sizeof(T) == 1, "results of 16 bits take stmatrix");
   const u32 byte = column * (u32)sizeof(T);
   const u32 turn = BYTES == 128 ? row & 7 : BYTES == 64 ? row >> 1 & 3 : BYTES == 32 ? row >> 2 & 1 : 0;
-  const SharedAddr at = buffer + row * BYTES + ((byte >> 4 ^ turn) << 4) + (byte & 15);
+  return buffer + row * BYTES + ((byte >> 4 ^ turn) << 4) + (byte & 15);
+}
+
+/// Two neighbouring results of 32 or 8 bits into a staged tile of COLS columns.
+template <int COLS, class T> LATHE_DEV void stagePair(SharedAddr buffer, u32 row, u32 column, const Vec<T, 2> &pair) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 1, "results of 16 bits take stmatrix");
+  const SharedAddr at = pairPlace<COLS, T>(buffer, row, column);
   if constexpr (sizeof(T) == 4) storeShared8(at, bitCast<u32>(pair.v[0]), bitCast<u32>(pair.v[1]));
   else storeShared2(at, bitCast<u16>(pair));
+}
+
+/// What TMA has brought to where stagePair puts two results of 8 bits.
+template <int COLS, class T> LATHE_DEV Vec<T, 2> stagedPair(SharedAddr buffer, u32 row, u32 column) {
+  static_assert(sizeof(T) == 1, "what lies beside results of 16 bits takes ldmatrix");
+  return bitCast<Vec<T, 2>>(loadShared2(pairPlace<COLS, T>(buffer, row, column)));
 }
 
 /// Where a group keeps its two buffers, and the barriers on which what lies beside the results
@@ -288,9 +298,13 @@ LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const TensorMap &m
       const u32 swizzled = COLS == 64 ? at ^ (r & 7) : COLS == 32 ? at ^ (r >> 1 & 3) : at ^ (r >> 2 & 1);
       places[j] = buffer + r * (COLS * 2) + swizzled * 16;
       u32 beside[4] = {0, 0, 0, 0};
-      if constexpr (H::kBeside) loadMatrix4(beside, places[j]);
+      if constexpr (H::kBeside && sizeof(Pair) == 4) loadMatrix4(beside, places[j]);
 #pragma unroll
       for (int q = 0; q < 4; ++q) { // rows 0 and 8 of 8 columns, then of the next 8
+        Pair other;
+        if constexpr (sizeof(Pair) == 4) other = bitCast<Pair>(beside[q]);
+        else if constexpr (H::kBeside)
+          other = stagedPair<COLS, typename H::Result>(buffer, warp * 16 + lane / 4 + 8 * (q & 1), (2 * j + q / 2) * 8 + 2 * (lane % 4));
         const int sum = (c * (COLS / 8) + 2 * j + q / 2) * 4 + 2 * (q & 1);
         u32 n = column0 + (2 * j + q / 2) * 8 + 2 * (lane % 4);
         if (N % Tile::OUT != 0 && n >= N) n = N - 2;
@@ -301,9 +315,8 @@ LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const TensorMap &m
           pairs[j][q] = h.value(b, rows[q & 1], pair, sums, seconds);
           if constexpr (H::kAmax) amax = furtherOf(h, j + q, amax, h.amax(b, rows[q & 1], pair, sums, seconds));
         } else if constexpr (H::kBeside) {
-          pairs[j][q] = h.value(b, rows[q & 1], pair, bitCast<Pair>(beside[q]), sums);
-          if constexpr (H::kAmax)
-            amax = furtherOf(h, j + q, amax, h.amax(b, rows[q & 1], pair, bitCast<Pair>(beside[q]), sums));
+          pairs[j][q] = h.value(b, rows[q & 1], pair, other, sums);
+          if constexpr (H::kAmax) amax = furtherOf(h, j + q, amax, h.amax(b, rows[q & 1], pair, other, sums));
         } else {
           pairs[j][q] = h.value(b, rows[q & 1], pair, sums);
           if constexpr (H::kAmax) amax = furtherOf(h, j + q, amax, h.amax(b, rows[q & 1], pair, sums));

@@ -33,8 +33,6 @@ template <int BM_, int BN_, int STAGES_, int SPLIT_> struct MixedTile {
   static_assert(BM % 8 == 0 && BM <= 256 && BN % 64 == 0, "tile shape");
 };
 
-LATHE_DEV u16 loadShared2(SharedAddr at) { u16 v; asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at)); return v; }
-
 /// A step's weights of two rows of the instruction's operand, 8 apart, from a stage whose rows of 64
 /// bytes TMA has swizzled. `columns`: of the weights; `step` counts 64 of k.
 template <class H>

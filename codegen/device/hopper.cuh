@@ -229,6 +229,7 @@ LATHE_DEV Vec<u32, 4> loadShared16(SharedAddr at) {
   return r;
 }
 LATHE_DEV void storeShared2(SharedAddr at, u16 v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(v) : "memory"); }
+LATHE_DEV u16 loadShared2(SharedAddr at) { u16 v; asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at)); return v; }
 
 // ---- Roles, clusters, launches -----------------------------------------------------------
 

@@ -172,7 +172,7 @@ KernelSpec HopperConv::spec(const KernelConfig &c) const {
   if (resultBytes && !isSplit(c)) {
     results(desc.numInputs, TensorMapArg::Role::Result);
     // A residual comes while the products run.
-    if (desc.residual >= 0 && resultBytes == 2 && desc.buffers[desc.residual].dtype == desc.buffers[desc.numInputs].dtype &&
+    if (desc.residual >= 0 && resultBytes <= 2 && desc.buffers[desc.residual].dtype == desc.buffers[desc.numInputs].dtype &&
         dense(desc.buffers[desc.residual], 1) && desc.buffers[desc.residual].alignment % 16 == 0)
       results(desc.residual, TensorMapArg::Role::Residual);
   }

@@ -202,7 +202,7 @@ std::vector<TensorMapArg> headMaps(const KernelDesc &desc, const GemmSizes &size
 
 /// What comes to each result at its own place, where TMA can bring it.
 std::optional<Matrix> residualMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
-  if (desc.residual < 0 || desc.resultPair ||
+  if (desc.residual < 0 || desc.resultPair || bitWidth(desc.buffers[desc.residual].dtype) != 16 ||
       desc.buffers[desc.residual].dtype != desc.buffers[desc.numInputs].dtype ||
       !resultMatrix(desc, sizes))
     return {};

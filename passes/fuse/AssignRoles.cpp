@@ -65,12 +65,14 @@ OperandRole roleOf(const KernelRegion &region, Value operand) {
 }
 
 int64_t residualOf(const KernelRegion &region, Value result) {
+  const Type stored = elementTypeOf(region.body.getTerminator()->getOperand(0));
   for (BlockArgument argument : region.body.getArguments()) {
     Type element = elementTypeOf(argument);
+    const bool fits = stored.isInteger(8) ? element == stored : element.isF16() || element.isBF16();
     bool pointwise = !argument.use_empty() && llvm::all_of(argument.getUsers(), [&](Operation *user) {
       return isClass(user, OpClass::Pointwise) && dimsOf(user->getResult(0)) == dimsOf(argument);
     });
-    if (pointwise && (element.isF16() || element.isBF16()) && dimsOf(argument) == dimsOf(result))
+    if (pointwise && fits && dimsOf(argument) == dimsOf(result))
       return argument.getArgNumber();
   }
   return -1;

@@ -30,8 +30,8 @@ struct KernelRegion {
 
 /// An operand as it is read: an input, or computed.
 OperandRole roleOf(const KernelRegion &region, mlir::Value operand);
-/// Inputs of 16-bit floats that have an element for each of the anchor's result and are read there
-/// alone: the first, or -1.
+/// Inputs of 16-bit floats, or of the type of results of 8 bits, that have an element for each of the anchor's result and
+/// are read there alone: the first, or -1.
 int64_t residualOf(const KernelRegion &region, mlir::Value result);
 /// Placement of results: in_place, bare, heads_transposed. `space`: the sizes that the results have in
 /// registers.
