@@ -87,6 +87,13 @@ void Loaded::store(onnx::TensorProto &tensor, const HostTensor &values) {
   tensor.set_raw_data(values.data.data(), values.data.size());
 }
 
+DType Loaded::floatType() const {
+  for (const auto &[name, tensor] : constants)
+    if (tensor->data_type() == onnx::TensorProto::FLOAT16 || tensor->data_type() == onnx::TensorProto::BFLOAT16)
+      return tensor->data_type() == onnx::TensorProto::FLOAT16 ? DType::F16 : DType::BF16;
+  return DType::F32;
+}
+
 int64_t Loaded::opset() const {
   for (const auto &import : proto.opset_import())
     if (import.domain().empty() || import.domain() == "ai.onnx")
@@ -186,8 +193,13 @@ static std::pair<int64_t, int64_t> opsetOf(int bits, quantize::WeightFormat form
   return {13, 0};
 }
 
+/// The same where some numbers of the model may be of 16 bits, which ops of codes take since opset 19.
+static std::pair<int64_t, int64_t> opsetFor(const Loaded &model, std::pair<int64_t, int64_t> written) {
+  return model.floatType() == DType::F32 ? written : std::max(written, std::pair<int64_t, int64_t>(19, 9));
+}
+
 std::string convertFor(Loaded &model, const quantize::Scheme &scheme, const std::string &path) {
-  const auto [opset, version] = opsetOf(scheme.weightBits, scheme.format);
+  const auto [opset, version] = opsetFor(model, opsetOf(scheme.weightBits, scheme.format));
   return convertTo(model, opset, version, path);
 }
 
@@ -197,6 +209,7 @@ std::string convertFor(Loaded &model, const quantize::Recipe &recipe, const std:
     most = opsetOf(scheme->weightBits, scheme->format);
   for (const auto &[name, weight] : recipe.weights)
     most = std::max(most, opsetOf(weight.bits, weight.format));
+  most = opsetFor(model, most);
   return convertTo(model, most.first, most.second, path);
 }
 

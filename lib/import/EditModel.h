@@ -36,6 +36,8 @@ struct Loaded {
   HostTensor read(const onnx::TensorProto &tensor);
   /// The tensor holds these values from now on, inside of the file.
   static void store(onnx::TensorProto &tensor, const HostTensor &values);
+  /// F16 or BF16 where a constant has that type, else F32.
+  DType floatType() const;
   int64_t opset() const;
 
 private:

@@ -59,18 +59,18 @@ private:
     number = at;
     switch (what.summary) {
     case Summary::MinMax:
-      result(node("ReduceMin", {value}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
-      result(node("ReduceMax", {value}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
+      result(node("ReduceMin", {inFloat(value)}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
+      result(node("ReduceMax", {inFloat(value)}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
       return;
     case Summary::Elements: {
       import("lathe.custom");
-      std::string done = node(kObserveCall, {asStored(value)}, {{"number", int64_t(at)}});
+      std::string done = node(kObserveCall, {asStored(inFloat(value), value)}, {{"number", int64_t(at)}});
       graph.mutable_node(graph.node_size() - 1)->set_domain("lathe.custom");
       result(done, onnx::TensorProto::UINT8, {1});
       return;
     }
     case Summary::Channels: {
-      std::string rows = rowsOf(value, what.depth), magnitude = node("Abs", {rows});
+      std::string rows = rowsOf(inFloat(value), what.depth), magnitude = node("Abs", {rows});
       for (const auto &[type, of] : std::vector<std::pair<const char *, std::string>>{
                {"ReduceMin", rows}, {"ReduceMax", rows}, {"ReduceMean", magnitude}, {"ReduceMean", node("Mul", {rows, rows})}})
         result(overRows(type, of), onnx::TensorProto::FLOAT, {what.depth});
@@ -78,7 +78,7 @@ private:
       return;
     }
     case Summary::Gram: {
-      std::string rows = rowsOf(value, what.depth);
+      std::string rows = rowsOf(inFloat(value), what.depth);
       result(node("MatMul", {node("Transpose", {rows}), rows}), onnx::TensorProto::FLOAT, {what.depth, what.depth});
       return;
     }
@@ -108,15 +108,15 @@ private:
     if (codes->codes.dims != weight.dims)
       raise(ErrorCode::Invalid, "its codes are of other sizes than the weight: the recipe is of another model",
             "weight '" + w + "'");
-    const HostTensor meant = quantize::dequantizeWeight(*codes, how);
+    HostTensor difference = quantize::dequantizeWeight(*codes, how);
     for (int64_t e = 0; e < weight.count(); ++e)
-      weight.setReal(e, meant.real(e) - weight.real(e));
-    const std::string change = constant("lathe.observed.change", weight);
+      difference.setReal(e, difference.real(e) - weight.real(e));
+    const std::string change = constant("lathe.observed.change", difference), wide = inFloat(x);
 
-    const std::string byWeight = product(x, change);
+    const std::string byWeight = product(wide, change);
     std::string byClipping = scalar(0), byRounding = scalar(0), all = byWeight, clipped = scalar(0);
     if (std::string rounded = throughCodes(x, clipped, byClipping); !rounded.empty()) {
-      byRounding = product(node("Sub", {rounded, bounded}), w);
+      byRounding = product(node("Sub", {rounded, bounded}), inFloat(w));
       all = node("Add", {node("Add", {byClipping, byRounding}), product(rounded, change)});
     }
     return {byWeight, byClipping, byRounding, all, clipped};
@@ -140,18 +140,19 @@ private:
         corrected.dims.resize(size_t(model.constants.at(maker->input(1))->dims_size() - 1), 1);
       all = node("Add", {all, constant("lathe.observed.bias", corrected)});
     }
-    for (const std::string &of : {maker->output(0), byWeight, byClipping, byRounding, all})
+    for (const std::string &of : {inFloat(maker->output(0)), byWeight, byClipping, byRounding, all})
       result(node("ReduceSumSquare", {of}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
     result(node("ReduceSum", {clipped}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
     result(node("Size", {x}), onnx::TensorProto::INT64, {});
-    result(node("ReduceMin", {x}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
-    result(node("ReduceMax", {x}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
+    result(node("ReduceMin", {inFloat(x)}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
+    result(node("ReduceMax", {inFloat(x)}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
   }
 
   /// What codes of `x` stand for; none where it has no codes. Sets `bounded`, x within its range, and of a range
   /// that is known ahead 1 where an element is `clipped`, and what the product loses `byClipping`.
   std::string throughCodes(const std::string &x, std::string &clipped, std::string &byClipping) {
-    bounded = x;
+    const std::string wide = inFloat(x);
+    bounded = wide;
     if (recipe.dynamic) {
       std::string s = fresh("lathe.observed.scale"), z = fresh("lathe.observed.zero_point");
       std::string q = add("DynamicQuantizeLinear", "lathe.observed", "lathe.observed", {x}, {}, {s, z});
@@ -187,13 +188,17 @@ private:
     }
     const std::string s = scalar(step), z = constant("lathe.observed.zero_point", zero);
     const std::string least = scalar(lowest), greatest = scalar(highest);
-    bounded = node("Min", {node("Max", {x, least}), greatest});
-    clipped = node("Cast", {node("Or", {node("Less", {x, least}), node("Greater", {x, greatest})})},
+    bounded = node("Min", {node("Max", {wide, least}), greatest});
+    clipped = node("Cast", {node("Or", {node("Less", {wide, least}), node("Greater", {wide, greatest})})},
                    {{"to", onnx::TensorProto::FLOAT}});
-    byClipping = product(node("Sub", {bounded, x}), maker->input(1));
-    return node("DequantizeLinear", {node("QuantizeLinear", {x, s, z}), s, z});
+    byClipping = product(node("Sub", {bounded, wide}), inFloat(maker->input(1)));
+    return node("DequantizeLinear", {node("QuantizeLinear", {wide, s, z}), s, z});
   }
 
+  /// A value in f32, in which what is seen of it is computed.
+  std::string inFloat(const std::string &value) {
+    return model.floatType() == DType::F32 ? value : node("Cast", {value}, {{"to", onnx::TensorProto::FLOAT}});
+  }
   /// `maker` of other operands, without its bias.
   std::string product(const std::string &x, const std::string &w) {
     std::string made = node(maker->op_type().c_str(), {x, w});
@@ -237,9 +242,9 @@ private:
       shape->add_dim()->set_dim_value(d);
   }
 
-  /// An image with its channels last, as engines keep those that they make.
-  std::string asStored(const std::string &value) {
-    auto rank = images.find(value);
+  /// An image that the model calls `name` with its channels last, as engines keep those that they make.
+  std::string asStored(const std::string &value, const std::string &name) {
+    auto rank = images.find(name);
     if (rank == images.end())
       return value;
     std::string turned = node("Transpose", {value});

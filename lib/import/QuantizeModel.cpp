@@ -32,15 +32,28 @@ using quantize::WeightRecipe;
 /// a Zen 4, x86-64-v3); 64 x 4096 by 4 rows 1.2 x, 768 x 768 by 8 rows 1.35 x.
 constexpr int64_t kSmall = 64 * 64;
 
+/// Whether weights of 16 bits can have such codes, whose scales are then of 16 bits too. `alone`: as QuantizeLinear and
+/// DequantizeLinear, whose ranges are known ahead.
+bool takesHalf(WeightFormat format, bool alone) {
+  return alone && (format == WeightFormat::Integer || format == WeightFormat::F8E4M3 || format == WeightFormat::Mxfp4);
+}
+
+/// Whether a weight is of a type that has codes; `half`: of 16 bits as well.
+bool hasCodes(const onnx::TensorProto &tensor, bool half) {
+  const int type = tensor.data_type();
+  return type == onnx::TensorProto::FLOAT || (half && (type == onnx::TensorProto::FLOAT16 || type == onnx::TensorProto::BFLOAT16));
+}
+std::string typesWithCodes(bool half) { return half ? "f32, f16 or bf16" : "f32"; }
+
 /// Why a convolution by this value keeps its form; empty where it need not. `codes`: of 8 bits, not of 16.
-std::string reasonToKeepConv(const Loaded &model, const onnx::NodeProto &node, bool codes) {
+std::string reasonToKeepConv(const Loaded &model, const onnx::NodeProto &node, bool codes, bool half) {
   const std::string &weight = node.input(1);
   auto found = model.constants.find(weight);
   if (found == model.constants.end())
     return "its filters '" + weight + "' are no constant of the graph";
   const onnx::TensorProto &tensor = *found->second;
-  if (tensor.data_type() != onnx::TensorProto::FLOAT || tensor.dims_size() < 3)
-    return "its filters '" + weight + "' are not of f32";
+  if (!hasCodes(tensor, half) || tensor.dims_size() < 3)
+    return "its filters '" + weight + "' are not of " + typesWithCodes(half);
   for (int64_t d : tensor.dims())
     if (d < 1)
       return "its filters '" + weight + "' are empty";
@@ -52,13 +65,13 @@ std::string reasonToKeepConv(const Loaded &model, const onnx::NodeProto &node, b
 }
 
 /// Why a product by this value keeps its form; empty where it need not.
-std::string reasonToKeep(const Loaded &model, const std::string &weight) {
+std::string reasonToKeep(const Loaded &model, const std::string &weight, bool half) {
   auto found = model.constants.find(weight);
   if (found == model.constants.end())
     return "its right operand '" + weight + "' is no constant of the graph";
   const onnx::TensorProto &tensor = *found->second;
-  if (tensor.data_type() != onnx::TensorProto::FLOAT || tensor.dims_size() != 2)
-    return "its right operand '" + weight + "' is no matrix of f32";
+  if (!hasCodes(tensor, half) || tensor.dims_size() != 2)
+    return "its right operand '" + weight + "' is no matrix of " + typesWithCodes(half);
   if (tensor.dims(0) < 1 || tensor.dims(1) < 1)
     return "its right operand '" + weight + "' is empty";
   return {};
@@ -86,6 +99,42 @@ bool isQuantized(const std::string &type) {
   return false;
 }
 
+/// The type of a weight that has codes.
+DType typeOf(const onnx::TensorProto &tensor) {
+  return tensor.data_type() == onnx::TensorProto::FLOAT16    ? DType::F16
+         : tensor.data_type() == onnx::TensorProto::BFLOAT16 ? DType::BF16
+                                                             : DType::F32;
+}
+
+/// Numbers in another type.
+HostTensor inType(const HostTensor &tensor, DType type) {
+  if (tensor.dtype == type)
+    return tensor;
+  HostTensor result(type, tensor.dims);
+  for (int64_t i = 0, n = tensor.count(); i < n; ++i)
+    result.setReal(i, tensor.real(i));
+  return result;
+}
+
+/// Of each sum of results of two convolutions of the recipe that nothing else reads the later one: the kernel of the first
+/// makes the sum, and reads what the other one has stored, which can be bytes.
+std::vector<std::string> storedOfSums(const Loaded &model, const Recipe &recipe) {
+  std::map<std::string, int> places; // of such results in the graph
+  std::vector<std::string> stored;
+  int place = 0;
+  for (const auto &node : model.proto.graph().node()) {
+    if (isConv(node) && recipe.products.count(node.output(0)) && recipe.activations.count(node.input(0)))
+      places[node.output(0)] = place++;
+    if (!isDefault(node) || node.op_type() != "Add" || node.input_size() != 2)
+      continue;
+    auto a = places.find(node.input(0)), b = places.find(node.input(1));
+    if (a == places.end() || b == places.end() || a == b || model.uses.at(a->first) != 1 || model.uses.at(b->first) != 1)
+      continue;
+    stored.push_back(a->second > b->second ? a->first : b->first);
+  }
+  return stored;
+}
+
 /// Puts codes where a recipe says.
 class Quantizer : public Editor {
 public:
@@ -99,6 +148,10 @@ public:
     google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
     nodes.Swap(graph.mutable_node());
     std::set<std::string> left = recipe.products;
+    for (const auto &node : nodes)
+      if (scaleAxisOf(node) && recipe.products.count(node.output(0)))
+        if (auto weight = model.constants.find(node.input(1)); weight != model.constants.end())
+          types[node.input(0)] = types[node.output(0)] = typeOf(*weight->second);
     for (auto &node : nodes) {
       std::vector<onnx::NodeProto> behind;
       if (scaleAxisOf(node) && recipe.products.count(node.output(0))) {
@@ -168,6 +221,7 @@ private:
     if (weight == model.constants.end() || weight->second->dims_size() <= *scaleAxisOf(node) ||
         weight->second->dims(int(*scaleAxisOf(node))) != channels)
       foreign("its bias has another size", node.output(0));
+    HostTensor values = inType(bias->second, typeOf(*weight->second));
     bool scaled = false; // a Gemm's beta multiplies what is added
     for (const auto &a : node.attribute())
       scaled |= a.name() == "beta" && a.f() != 1;
@@ -175,7 +229,7 @@ private:
     if (third && node.input_size() > 2 && !node.input(2).empty()) {
       auto known = model.constants.find(node.input(2));
       if (known != model.constants.end() && model.uses[node.input(2)] == 1 && known->second->dims_size() == 1 &&
-          known->second->dims(0) == channels && known->second->data_type() == onnx::TensorProto::FLOAT) {
+          known->second->dims(0) == channels && hasCodes(*known->second, true)) {
         HostTensor sum = model.read(*known->second);
         for (int64_t c = 0; c < channels; ++c)
           sum.setReal(c, sum.real(c) + bias->second.real(c));
@@ -185,10 +239,9 @@ private:
     } else if (third) {
       if (node.input_size() < 3)
         node.add_input("");
-      node.set_input(2, constant(node.output(0) + "_bias", bias->second));
+      node.set_input(2, constant(node.output(0) + "_bias", values));
       return std::nullopt;
     }
-    HostTensor values = bias->second;
     if (isConv(node))
       values.dims.resize(size_t(weight->second->dims_size() - 1), 1);
     onnx::NodeProto sum;
@@ -230,7 +283,8 @@ private:
   quantize::QuantizedWeight codesOf(const std::string &name, const onnx::NodeProto &node) {
     const WeightRecipe &how = recipe.weights.at(name);
     const int64_t scales = *scaleAxisOf(node);
-    std::string why = isConv(node) ? reasonToKeepConv(model, node, !isHalf(how.format)) : reasonToKeep(model, name);
+    const bool half = takesHalf(how.format, !recipe.microsoft && !recipe.dynamic);
+    std::string why = isConv(node) ? reasonToKeepConv(model, node, !isHalf(how.format), half) : reasonToKeep(model, name, half);
     if (isConv(node) && how.block)
       foreign("filters have no blocks", name);
     if (!why.empty() || how.axis != (how.block ? 1 - scales : scales))
@@ -254,12 +308,14 @@ private:
       return result;
     const WeightRecipe &how = recipe.weights.at(name);
     const quantize::QuantizedWeight made = codesOf(name, node);
-    std::string codes = constant(name + "_quantized", made.codes), scale = constant(name + "_scale", made.scales);
+    const onnx::TensorProto &weight = *model.constants.at(name);
+    const HostTensor scales = how.format == WeightFormat::Mxfp4 ? made.scales : inType(made.scales, typeOf(weight));
+    std::string codes = constant(name + "_quantized", made.codes), scale = constant(name + "_scale", scales);
     Attributes attributes{{"axis", how.axis}};
     if (how.block)
       attributes.push_back({"block_size", how.block});
     if (how.format == WeightFormat::Mxfp4)
-      attributes.push_back({"output_dtype", onnx::TensorProto::FLOAT}); // not the scales' type
+      attributes.push_back({"output_dtype", weight.data_type()}); // not the scales' type
     return result = add("DequantizeLinear", name, name + "_dequantized", {codes, scale}, attributes);
   }
 
@@ -326,12 +382,14 @@ private:
       std::string q = add("DynamicQuantizeLinear", name, name + "_quantized", {value}, {}, {s, z});
       return result = add("DequantizeLinear", name, name + "_dequantized", {q, s, z});
     }
-    std::optional<quantize::CodesOfRange> codes = quantize::codesOf(recipe.activations.at(name));
+    auto known = types.find(name);
+    const DType type = known == types.end() ? DType::F32 : known->second;
+    std::optional<quantize::CodesOfRange> codes = quantize::codesOf(recipe.activations.at(name), type);
     if (!codes)
       foreign("the range has no normal scale", name);
-    HostTensor scale(DType::F32, {}), zero(floats ? DType::F8E4M3FN : DType::UI8, {});
+    HostTensor scale(type, {}), zero(floats ? DType::F8E4M3FN : DType::UI8, {});
     if (floats) {
-      std::optional<float> ofFloats = quantize::floatScaleOf(recipe.activations.at(name));
+      std::optional<float> ofFloats = quantize::floatScaleOf(recipe.activations.at(name), type);
       if (!ofFloats)
         foreign("the range has no normal scale", name);
       scale.setReal(0, *ofFloats);
@@ -346,6 +404,7 @@ private:
 
   const Recipe &recipe;
   const std::string &recipePath;
+  std::map<std::string, DType> types;                      ///< of what products read and make
   std::map<std::string, std::string> valueOf;              ///< what smoothed values are called in the recipe
   std::map<std::string, std::string> weights, activations, floatActivations; ///< what takes their places
   std::map<std::pair<std::string, WeightFormat>, std::string> halves; ///< values that are cast
@@ -366,6 +425,8 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
     plan.converted = convertFor(model, scheme, path);
     const std::vector<std::string> &keep = options.keep;
     const int64_t block = scheme.format == WeightFormat::Mxfp4 ? 32 : options.block;
+    const bool half = takesHalf(scheme.format, !options.microsoft && !options.dynamic);
+    plan.type = model.floatType();
     std::vector<bool> fits(keep.size());
     auto kept = [&](const std::string &name) {
       bool any = false;
@@ -393,7 +454,7 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
       else if (conv && !scheme.activations && !isHalf(scheme.format))
         why = "convolutions read filters of f32 where images are of f32";
       else
-        why = conv ? reasonToKeepConv(model, node, !isHalf(scheme.format)) : reasonToKeep(model, weight);
+        why = conv ? reasonToKeepConv(model, node, !isHalf(scheme.format), half) : reasonToKeep(model, weight, half);
       if (why.empty() && scheme.activations && !conv) {
         const onnx::TensorProto &matrix = *model.constants.at(weight);
         if (matrix.dims(0) <= kSmall / matrix.dims(1))
@@ -429,6 +490,11 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
       if (conv && scheme.activations && scheme.format == WeightFormat::Integer)
         plan.recipe.shared.insert(node.input(0));
     }
+    if (scheme.activations && scheme.format == WeightFormat::Integer)
+      for (const std::string &value : storedOfSums(model, plan.recipe)) {
+        plan.recipe.activations[value] = {};
+        plan.recipe.shared.insert(value);
+      }
     for (const auto &output : model.proto.graph().output())
       plan.recipe.shared.erase(output.name());
     for (size_t i = 0; i < keep.size(); ++i)
@@ -555,7 +621,7 @@ Recipe partOf(const Recipe &recipe, const std::vector<QuantizedLayer> &layers, c
   std::set<std::string> activations, weights;
   for (const QuantizedLayer &layer : layers)
     if (results.count(layer.result)) {
-      activations.insert(layer.activation);
+      activations.insert({layer.activation, layer.result});
       weights.insert(layer.weight);
     }
   Recipe part = recipe;
@@ -579,7 +645,7 @@ Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, con
     std::map<std::string, HostTensor> weights;
     for (const std::string &name : names)
       if (auto found = model.constants.find(name); found != model.constants.end())
-        weights[name] = model.read(*found->second);
+        weights[name] = inType(model.read(*found->second), DType::F32);
     return weights;
   });
 }

@@ -110,6 +110,9 @@ std::map<std::string, std::string> Smoother::run() {
   std::map<std::string, std::string> smoothed;
   if (recipe.factors.empty())
     return smoothed;
+  if (model.floatType() != DType::F32)
+    raise(ErrorCode::Unsupported, "factors divide activations of f32, the model has numbers of " + std::string(name(model.floatType())),
+          recipePath);
   struct Reader {
     int64_t groups;
     bool image;

@@ -6,25 +6,47 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <cstring>
 #include <iterator>
 
 namespace lathe::quantize {
 
 constexpr double kGreatestE4M3 = 448;
 
-std::optional<CodesOfRange> codesOf(Range range) {
+/// The least number of a type of 16 bits that is not below a scale; of other types the scale. Numbers below the normal ones
+/// of f16 are far apart: codes by a scale that is one of them are as exact as the numbers that they stand for.
+static float roundedUp(float scale, DType type) {
+  if (type != DType::F16 && type != DType::BF16)
+    return scale;
+  HostTensor number(type, {});
+  number.setReal(0, scale);
+  if (number.real(0) < scale) {
+    uint16_t bits;
+    std::memcpy(&bits, number.data.data(), sizeof bits);
+    ++bits; // of positive numbers the next one
+    std::memcpy(number.data.data(), &bits, sizeof bits);
+  }
+  return float(number.real(0));
+}
+
+std::optional<CodesOfRange> codesOf(Range range, DType type) {
   double low = std::min(range.min, 0.0), high = std::max(range.max, 0.0);
   CodesOfRange codes;
   codes.scale = float((high - low) / 255);
   if (!std::isnormal(codes.scale))
     return std::nullopt;
+  codes.scale = roundedUp(codes.scale, type);
+  if (!std::isfinite(codes.scale))
+    return std::nullopt;
   codes.zero = uint8_t(std::clamp(std::nearbyint(-low / double(codes.scale)), 0.0, 255.0));
   return codes;
 }
 
-std::optional<float> floatScaleOf(Range range) {
+std::optional<float> floatScaleOf(Range range, DType type) {
   const auto scale = float(std::max(std::fabs(range.min), std::fabs(range.max)) / kGreatestE4M3);
-  return std::isnormal(scale) ? std::optional(scale) : std::nullopt;
+  if (!std::isnormal(scale) || !std::isfinite(roundedUp(scale, type)))
+    return std::nullopt;
+  return roundedUp(scale, type);
 }
 
 std::vector<int64_t> scaleSizes(const std::vector<int64_t> &dims, const WeightRecipe &recipe) {
@@ -108,7 +130,7 @@ Result<QuantizedWeight> quantizeWeight(const HostTensor &weight, const WeightRec
   const ScalePlaces place(weight.dims, recipe);
   QuantizedWeight result;
   result.codes = HostTensor(codesType(recipe), weight.dims);
-  result.scales = HostTensor(recipe.format == WeightFormat::Mxfp4 ? DType::F8E8M0 : DType::F32, place.sizes);
+  result.scales = HostTensor(recipe.format == WeightFormat::Mxfp4 ? DType::F8E8M0 : weight.dtype, place.sizes);
   std::vector<float> scales(result.scales.count());
   for (int64_t i = 0, n = weight.count(); i < n; ++i) {
     auto v = float(weight.real(i));
@@ -119,7 +141,7 @@ Result<QuantizedWeight> quantizeWeight(const HostTensor &weight, const WeightRec
     most = std::max(most, std::fabs(v));
   }
   for (size_t s = 0; s < scales.size(); ++s)
-    result.scales.setReal(int64_t(s), scales[s] = scaleOf(scales[s], recipe));
+    result.scales.setReal(int64_t(s), scales[s] = roundedUp(scaleOf(scales[s], recipe), weight.dtype));
   const float greatest = float((1 << (recipe.bits - 1)) - 1);
   for (int64_t i = 0, n = weight.count(); i < n; ++i) {
     const float ratio = float(weight.real(i)) / scales[place(i)];

@@ -184,7 +184,8 @@ Result<Recipe> decideScheme(const QuantizeOptions &options, const Plan &wanted, 
     std::printf("  %s\n", plan->converted.c_str());
   const bool several = wanted.schemes.size() + wanted.layers.size() > 1;
   for (const auto &[name, why] : plan->kept)
-    std::printf("  %s f32: '%s': %s\n", several ? (std::string(scheme.name) + " keeps").c_str() : "keeps", name.c_str(), why.c_str());
+    std::printf("  %s %s: '%s': %s\n", several ? (std::string(scheme.name) + " keeps").c_str() : "keeps",
+                std::string(lathe::name(plan->type)).c_str(), name.c_str(), why.c_str());
   if (plan->recipe.products.empty())
     return unsupportedError("has no matrix product or convolution that could be quantized", path);
   Recipe recipe = std::move(plan->recipe);
@@ -352,7 +353,8 @@ Status execute(const QuantizeOptions &options, const std::string &path) {
 Status quantizeVerb(const std::vector<std::string> &arguments) {
   Parser parser("quantize", "MODEL -o FILE --scheme=NAME [OPTIONS]",
                 "Writes an ONNX model whose matrix products and convolutions read quantized operands (QuantizeLinear and "
-                "DequantizeLinear), nothing else of the file changed. What keeps f32 is said, with the reason.");
+                "DequantizeLinear), nothing else of the file changed. What is not quantized keeps its type, f32, f16 or bf16, and is said, with the "
+                "reason.");
   QuantizeOptions options;
   parser.add("o", "FILE", "The new model", options.output);
   parser.add("scheme", "NAME",
@@ -382,7 +384,7 @@ Status quantizeVerb(const std::vector<std::string> &arguments) {
   parser.flag("dynamic", "w8a8-int8: each run finds the ranges of activations, without data", options.dynamic);
   parser.add("format", "qdq|microsoft",
              "4 bits: ops of ONNX (default), or MatMulNBits of com.microsoft. nf4 is MatMulBnb4 always", options.format);
-  parser.add("keep", "GLOB", "Nodes, their results or weights that keep f32", options.keep);
+  parser.add("keep", "GLOB", "Nodes, their results or weights that stay as they are", options.keep);
   parser.add("group", "N", "4 bits: elements that share a scale (default: 128, 64 or 32, as divides the depth)", options.group);
   parser.add("recipe", "FILE", "Apply these decisions in place of --scheme and --data", options.recipe);
   parser.add("recipe-out", "FILE", "Write the decisions as JSON, and codes that were fitted to data beside it as .npz", options.recipeOut);

@@ -23,6 +23,7 @@ struct QuantizationPlan {
   quantize::Recipe recipe; ///< with ranges from 0 to 0
   std::string converted;   ///< says so where the model was of an older opset than the scheme needs; else empty
   KeptValues kept;         ///< contractions, by the name of the node or its result
+  DType type = DType::F32; ///< of the model's numbers: F16 or BF16 where it has constants of that type
 };
 
 struct PlanOptions {
@@ -32,8 +33,9 @@ struct PlanOptions {
   bool microsoft = false;        ///< ops of com.microsoft; 4 bits
 };
 
-/// The matrix products by constant f32 matrices and, of schemes with activations, the convolutions by constant f32
-/// filters, without groups. A pattern that fits nothing is a Usage error. Invalid for what is no model, and for a model
+/// The matrix products by constant matrices and, of schemes with activations, the convolutions by constant filters, without
+/// groups; weights are f32, or f16 or bf16, whose scales are then of that type, of integers, e4m3 and MXFP4 that are no op of
+/// com.microsoft and whose ranges are known ahead. A pattern that fits nothing is a Usage error. Invalid for what is no model, and for a model
 /// that has quantized values already; Unsupported where its opset has no ops for the scheme and it cannot be converted.
 Result<QuantizationPlan> planQuantization(const std::string &path, const quantize::Scheme &scheme,
                                           const PlanOptions &options);
@@ -58,7 +60,7 @@ Result<std::vector<std::pair<size_t, size_t>>> neighbouringLayers(const std::str
 quantize::Recipe partOf(const quantize::Recipe &recipe, const std::vector<QuantizedLayer> &layers,
                         const std::set<std::string> &results);
 
-/// The weights as they are, times the recipe's factors.
+/// The weights as they are, times the recipe's factors, in f32.
 Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, const quantize::Recipe &recipe,
                                                     const std::set<std::string> &names);
 

@@ -59,10 +59,11 @@ struct CodesOfRange {
   float scale = 1;
   uint8_t zero = 0;
 };
-/// None where the range is too small for a normal f32 scale, or its width too large for any.
-std::optional<CodesOfRange> codesOf(Range range);
+/// None where the range is too small for a normal f32 scale, or its width too large for any. `type`: of the value, F32, F16
+/// or BF16, which the scale has as well, rounded up.
+std::optional<CodesOfRange> codesOf(Range range, DType type = DType::F32);
 /// The scale of codes e4m3, whose greatest is 448, of a range around 0. None as above.
-std::optional<float> floatScaleOf(Range range);
+std::optional<float> floatScaleOf(Range range, DType type = DType::F32);
 
 /// A matrix whose dimension `axis` is summed over where it is in blocks; else `axis` has the scales. Filters of a
 /// convolution have them along axis 0, without blocks.
@@ -75,8 +76,8 @@ struct WeightRecipe {
 };
 
 /// Codes and scales of a matrix, or of filters. Codes are I8, I4, of MXFP4 F4E2M1, of NF4 UI4 (places in the table),
-/// else of their own type, in the sizes of the weight; scales f32, of MXFP4 F8E8M0, [size of `axis`], or of blocks a
-/// matrix; ones where the format has none.
+/// else of their own type, in the sizes of the weight; scales f32, f16 or bf16 as the weight, of MXFP4 F8E8M0, [size of
+/// `axis`], or of blocks a matrix; ones where the format has none.
 struct QuantizedWeight {
   HostTensor codes, scales;
 };
@@ -113,7 +114,8 @@ private:
 std::vector<int64_t> scaleSizes(const std::vector<int64_t> &dims, const WeightRecipe &recipe);
 
 /// Codes rounded to the nearest, ties to even. Integers: scale = largest magnitude of
-/// what shares it / (2^(bits-1) - 1), or 1 where that is no normal number. MXFP4: two powers of two below that of the
+/// what shares it / (2^(bits-1) - 1), rounded up to a number of the weight's type (F32, F16 or BF16), or 1 where that is no
+/// normal number of f32. MXFP4: two powers of two below that of the
 /// largest magnitude. F8E4M3: the largest magnitude / 448. Invalid for NaN and infinity, with the place; for blocks that
 /// do not divide the dimension; for what F16 or BF16 round to infinity.
 Result<QuantizedWeight> quantizeWeight(const HostTensor &weight, const WeightRecipe &recipe, const std::string &name);
