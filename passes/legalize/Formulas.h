@@ -47,6 +47,14 @@ std::vector<double> numbersOf(Node &n, llvm::StringRef name);
 /// The axes first, first + 1, ... rank - 1.
 Ints axesFrom(int64_t first, int64_t rank);
 
+/// An axis that the run names: the product of the sizes before it, its own, and the product of those behind it, as symbols;
+/// `named`: 1 for its dimension, else 0. The last `apart` dimensions are in none of the three, and must not be named.
+struct RunTimeAxis {
+  DimExpr before, along, after;
+  Dims named;
+};
+RunTimeAxis runTimeAxis(Node &n, const DimExpr &axis, const Dims &dims, size_t apart = 0);
+
 /// Images with channels last as ONNX has them, and back.
 mlir::Value channelsFirst(Emitter &e, mlir::Value x);
 mlir::Value channelsLast(Emitter &e, mlir::Value x);

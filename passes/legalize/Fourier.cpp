@@ -5,7 +5,7 @@
 // gathered from the signal; real ones are folded in the middle first, as cosines are even and sines odd. A matrix of a length that only the run knows is computed.
 //
 //===----------------------------------------------------------------------===//
-#include "Node.h"
+#include "Formulas.h"
 
 #include <cmath>
 
@@ -64,9 +64,7 @@ std::optional<DimExpr> partsOf(Node &n, Value x) {
 /// The transform of `length` along an axis, where the run knows that or the size of the axis. The inverse is the
 /// transform of the conjugate, conjugated and divided by the length; of half a spectrum, real, with what has a mirror
 /// image counted twice.
-LogicalResult symbolicDft(Node &n, Value x, int64_t axis, const DimExpr &parts, bool inverse, bool oneSided,
-                          const DimExpr &length) {
-  Emitter &e = n.e;
+Value symbolicDft(Emitter &e, Value x, int64_t axis, const DimExpr &parts, bool inverse, bool oneSided, const DimExpr &length) {
   const int64_t rank = rankOf(x);
   const bool fromHalf = inverse && oneSided;
   const DimExpr half = DimExpr::floorDiv(length, 2) + DimExpr(1), taken = fromHalf ? half : length,
@@ -79,7 +77,7 @@ LogicalResult symbolicDft(Node &n, Value x, int64_t axis, const DimExpr &parts, 
     x = e.pad(e.sliceAxis(x, axis, 0, used), e.like(x, 0), low, high, PadMode::Constant);
   }
   if (!x)
-    return failure();
+    return {};
   Ints last, back;
   for (int64_t d = 0; d + 1 < rank; ++d)
     if (d != axis)
@@ -114,7 +112,29 @@ LogicalResult symbolicDft(Node &n, Value x, int64_t axis, const DimExpr &parts, 
     y = e.div(e.sliceAxis(y, rank - 1, 0, 1), e.dimScalar(length, wide));
   else if (inverse)
     y = e.div(e.mul(y, e.floats({1, -1}, {2}, wide)), e.dimScalar(length, wide));
-  return n.done(e.cast(e.transpose(y, back), element));
+  return e.cast(e.transpose(y, back), element);
+}
+
+/// The transform along an axis that the run names. Without a length it is as long as the axis.
+LogicalResult dftAlong(Node &n, Value x, const DimExpr &axis, bool inverse, bool oneSided) {
+  Emitter &e = n.e;
+  Dims dims = dimsOf(x);
+  RunTimeAxis at = runTimeAxis(n, axis, dims, 1);
+  std::optional<DimExpr> parts = partsOf(n, x);
+  std::optional<DimExpr> given = n.has(1) ? n.whole(1) : std::nullopt;
+  if (!parts)
+    return failure();
+  if (n.has(1) && !given)
+    return n.unknown({1}, "a length");
+  DimExpr length = given ? n.derive("length", *given, {1, DimRange::kUnbounded})
+                         : inverse && oneSided ? (at.along - DimExpr(1)) * DimExpr(2) : at.along;
+  Value y = symbolicDft(e, e.reshape(x, {at.before, at.along, at.after, *parts}), 1, *parts, inverse, oneSided, length);
+  if (!y)
+    return failure();
+  for (auto [dim, named] : llvm::zip(dims, at.named))
+    dim = dim + named * (dimOf(y, 1) - at.along);
+  dims.back() = dimOf(y, 3);
+  return n.done(e.reshape(y, dims));
 }
 
 /// Real and imaginary parts are the last dimension.
@@ -126,6 +146,9 @@ LogicalResult dft(Node &n) {
   int64_t rank = rankOf(x), given = n.opset >= 20 ? -2 : n.intAttr("axis", 1);
   if (n.opset >= 20 && n.has(2)) {
     std::optional<Ints> operand = n.ints(2);
+    if (!operand)
+      if (std::optional<HostValue> axis = n.bound(2, std::nullopt); axis && axis->values.size() == 1)
+        return dftAlong(n, x, axis->values[0], n.intAttr("inverse", 0), n.intAttr("onesided", 0));
     if (!operand || operand->size() != 1)
       return n.unknown({2}, "an axis");
     given = (*operand)[0];
@@ -150,7 +173,7 @@ LogicalResult dft(Node &n) {
     wanted = operand->isConstant() ? *operand : n.derive("length", *operand, {1, DimRange::kUnbounded});
   }
   if (!size || !parts || !wanted.isConstant())
-    return symbolicDft(n, x, *axis, *open, inverse, oneSided, wanted);
+    return n.done(symbolicDft(e, x, *axis, *open, inverse, oneSided, wanted));
   const int64_t length = *wanted.constant();
   if (length < 1 || length > 4096)
     return n.fail("shape", "a length of " + llvm::Twine(length), "lengths up to 4096");

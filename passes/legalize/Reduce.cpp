@@ -143,21 +143,10 @@ template <ReduceKind K> LogicalResult scan(Node &n) {
   if (!x)
     return failure();
   if (std::optional<Dims> atRunTime = runTimeAxes(n); atRunTime && atRunTime->size() == 1) {
-    // Before the axis, the axis, behind it.
-    Dims dims = n.dims(0), named = n.named(*atRunTime, dims.size());
-    DimExpr before = 1, along = 0, after = 1, passed = 0;
-    for (auto [d, dim] : llvm::enumerate(dims)) {
-      along = along + named[d] * dim;
-      before = before * (DimExpr(1) + (DimExpr(1) - passed - named[d]) * (dim - DimExpr(1)));
-      after = after * (DimExpr(1) + passed * (dim - DimExpr(1)));
-      passed = passed + named[d];
-    }
-    DimRange size = {0, DimRange::kUnbounded};
-    Value y = n.e.infer<ScanOp>(n.e.reshape(x, {n.derive("before", before, size),
-                                                n.derive("along", along, size),
-                                                n.derive("after", after, size)}),
-                                K, uint64_t(1), bool(n.intAttr("exclusive", 0)),
-                                bool(n.intAttr("reverse", 0)));
+    Dims dims = n.dims(0);
+    RunTimeAxis at = runTimeAxis(n, atRunTime->front(), dims);
+    Value y = n.e.infer<ScanOp>(n.e.reshape(x, {at.before, at.along, at.after}), K, uint64_t(1),
+                                bool(n.intAttr("exclusive", 0)), bool(n.intAttr("reverse", 0)));
     return n.done(n.e.reshape(y, dims));
   }
   std::optional<Ints> given = n.ints(1);
@@ -171,6 +160,27 @@ template <ReduceKind K> LogicalResult scan(Node &n) {
 }
 
 } // namespace
+
+RunTimeAxis runTimeAxis(Node &n, const DimExpr &axis, const Dims &dims, size_t apart) {
+  RunTimeAxis at{1, 0, 1, n.named(axis, int64_t(dims.size()))};
+  DimExpr passed = 0;
+  for (auto [d, dim] : llvm::enumerate(dims)) {
+    const DimExpr &named = at.named[d];
+    if (d + apart >= dims.size()) {
+      n.demandZero("axis" + llvm::Twine(d) + "_named", named);
+      continue;
+    }
+    at.along = at.along + named * dim;
+    at.before = at.before * (DimExpr(1) + (DimExpr(1) - passed - named) * (dim - DimExpr(1)));
+    at.after = at.after * (DimExpr(1) + passed * (dim - DimExpr(1)));
+    passed = passed + named;
+  }
+  DimRange size = {0, DimRange::kUnbounded};
+  at.before = n.derive("before", at.before, size);
+  at.along = n.derive("along", at.along, size);
+  at.after = n.derive("after", at.after, size);
+  return at;
+}
 
 Value minOrMax(Emitter &e, Value x, ReduceKind kind, ArrayRef<int64_t> axes, bool keepdims) {
   if (!x || !elementTypeOf(x).isInteger(1))

@@ -149,3 +149,23 @@ def test_input_without_rank(tmp_path):
     assert "--shape" in lathe_cli.lathe("compile", model, "-o", tmp_path / "m.lathe", code=4)
     engine = lathe_cli.compile_model(model, tmp_path / "m.lathe", "--shape", "x=2x3")
     assert lathe_cli.run(engine, tmp_path / "run", inputs={"x": ramp(2, 3)})["y"].shape == (2, 3)
+
+
+@pytest.mark.parametrize("parts, inverse, onesided", [(1, 0, 0), (2, 0, 0), (2, 1, 0), (1, 0, 1), (2, 1, 1)])
+def test_axis_of_a_dft(tmp_path, parts, inverse, onesided):
+    node = helper.make_node("DFT", ["x", "", "axis"], ["y"], inverse=inverse, onesided=onesided)
+    engine, session = engine_of(tmp_path, [node], [("x", FLOAT, ["N", 3, 5, parts]), ("axis", INT, [])], 4)
+    x = np.random.default_rng(0).standard_normal((4, 3, 5, parts), dtype=np.float32)
+    for axis in (0, 1, 2, -2, -4):
+        given = {"x": x, "axis": np.array(axis)}
+        got = lathe_cli.run(engine, tmp_path / "out", inputs=given)["y"]
+        if inverse and onesided:  # onnxruntime knows none of half a spectrum
+            want = np.fft.irfft(x[..., 0] + 1j * x[..., 1], axis=axis + (axis < 0))[..., None]
+        else:
+            want = session.run(None, given)[0]
+        assert lathe_cli.relative_error(got, want) < 1e-6
+    for axis, reason in ((3, "axis3_named"), (-1, "axis3_named"), (4, "axes")):  # the last axis is that of the parts
+        np.save(tmp_path / "x.npy", x)
+        np.save(tmp_path / "axis.npy", np.array(axis))
+        assert reason in lathe_cli.lathe("run", engine, "--device", lathe_cli.DEVICE, f"--input=x={tmp_path / 'x.npy'}",
+                                         f"--input=axis={tmp_path / 'axis.npy'}", code=5)
