@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The ONNX files of real.py: their packages, the sizes that are run, and values that the networks take."""
 import dataclasses
+import importlib.util
 from collections.abc import Callable
 
 import numpy as np
 
+import keras_models
 import pipelines
 
 PACKAGES = [
@@ -170,3 +172,5 @@ FILES |= {
         make=make)
     for name, make in pipelines.PIPELINES.items()
 }
+if importlib.util.find_spec("tensorflow"):
+    FILES |= {f"keras/{name}.onnx": File(cases("rows", (1,), (3,), (5,)), make=make) for name, make in keras_models.KERAS.items()}
