@@ -6,7 +6,9 @@
 // changed is put into the nodes that use it.
 //
 // Of a program in which the host takes part, what lies between its steps is captured: the second time
-// that a segment runs with the same sizes, as sizes that come with the data may not come again.
+// that a segment runs with the same sizes, as sizes that come with the data may not come again. Where its buffers
+// have moved, as results do that callers keep, its steps are enqueued by themselves, and captured when the same places
+// come twice in turn: to capture takes longer than some launches.
 //
 //===----------------------------------------------------------------------===//
 
@@ -228,6 +230,12 @@ Status Run::runSegment(int32_t block, const Segment &segment) {
   std::vector<void *> now;
   for (int32_t b : segment.buffers)
     now.push_back(addresses[b]);
+  if (graph.handle && graph.addresses != now && graph.others != now) {
+    graph.others = std::move(now);
+    graph.lastStep = number;
+    return runAll();
+  }
+  graph.others.clear();
   if (!graph.handle || graph.addresses != now) {
     if (graph.handle && graph.lastStep == number) // it may be under way
       LATHE_RETURN_IF_ERROR(waitForDevice());

@@ -40,6 +40,7 @@ struct Graph {
 struct SegmentGraph {
   GraphHandle handle = nullptr;   ///< null: seen, and not yet captured
   std::vector<void *> addresses;  ///< of the segment's buffers
+  std::vector<void *> others;     ///< those of the run before, where they were not these; else none
   uint64_t launches = 0;
   uint64_t bytesToDevice = 0, bytesFromDevice = 0, stateBytesCopied = 0;
   uint64_t lastStep = 0;
