@@ -141,14 +141,19 @@ static int64_t clusterForRow(const KernelDesc &desc, const Target &target, int64
   return 1;
 }
 
-/// How many lanes of a warp, a power of two, share a short row of so many vectors: a lane has several under
-/// way, more of them the shorter they are, so that a multiprocessor has enough bytes under way.
-static int64_t lanesOfRow(const KernelDesc &desc, int64_t vectors, int64_t lanes) {
+/// Bytes of a vector of so many elements, in the widest input of the data's size.
+static int64_t vectorBytes(const KernelDesc &desc, int64_t lanes) {
   DimExpr all = product(desc.parallel) * product(desc.reduction);
   int64_t bytes = 0;
   for (int i = 0; i < desc.numInputs; ++i)
     if (product(desc.buffers[i].dims) == all)
       bytes = std::max<int64_t>(bytes, lanes * bitWidth(desc.buffers[i].dtype) / 8);
+  return bytes;
+}
+
+/// How many lanes of a warp, a power of two, share a short row of so many vectors: a lane has several under
+/// way, more of them the shorter they are, so that a multiprocessor has enough bytes under way.
+static int64_t lanesOfRow(int64_t vectors, int64_t bytes) {
   const int64_t each = bytes >= 16 ? 3 : bytes >= 8 ? 4 : bytes >= 4 ? 6 : 8;
   int64_t group = 2;
   while (group < 32 && group * each < vectors)
@@ -178,22 +183,22 @@ static int64_t residentBlocks(const KernelDesc &desc, int64_t vectors, int64_t c
              : 0;
 }
 
-/// Rows that lie together have a block, a cluster, or a warp each; of others neighbouring threads take
-/// neighbouring columns, and each walks the reduction by itself.
+/// Rows whose last dimension is reduced have a block, a cluster, a warp or some of its lanes each, a cluster where they
+/// lie together; of others neighbouring threads take neighbouring columns, and each walks the reduction by itself.
 static Result<bool> offerRow(const KernelDesc &desc, const Target &target, Variants &out) {
   if (desc.kind != KernelDesc::Kind::Reduction)
     return false;
   DimExpr outer = product(desc.parallel);
   KernelConfig c{&kRow};
-  if (!desc.rowsContiguous) {
+  if (!desc.reducesLast) {
     c.threads = 128;
     addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(outer, DimExpr(c.threads))));
     return true;
   }
-  c.lanes = lanesFor(vectorLanes(desc), lastOf(desc.reduction));
+  c.lanes = desc.rowsContiguous ? lanesFor(vectorLanes(desc), lastOf(desc.reduction)) : 1;
   c.threads = threadsForRow(desc, c.lanes);
   int64_t vectors = product(desc.reduction).constant().value_or(0) / c.lanes;
-  int64_t cluster = clusterForRow(desc, target, vectors, c);
+  int64_t cluster = desc.rowsContiguous ? clusterForRow(desc, target, vectors, c) : 1;
   c.stages = residentBlocks(desc, vectors, cluster, c);
   if (cluster > 1) {
     KernelSpec spec = specFor(desc, c, outer * DimExpr(cluster));
@@ -202,9 +207,10 @@ static Result<bool> offerRow(const KernelDesc &desc, const Target &target, Varia
     return true;
   }
   // Short rows: a block of one warp would be over before the next has begun.
-  constexpr int64_t kShort = 96, kThreads = 128;
-  if (c.threads == 32 && vectors > 0 && vectors <= kShort && rangeOf(outer, desc).hi > 16 * target.smCount) {
-    c.rows = kThreads / lanesOfRow(desc, vectors, c.lanes);
+  constexpr int64_t kShort = 1536, kThreads = 128;
+  const int64_t bytes = vectorBytes(desc, c.lanes);
+  if (c.threads == 32 && vectors > 0 && vectors * bytes <= kShort && rangeOf(outer, desc).hi > 16 * target.smCount) {
+    c.rows = kThreads / lanesOfRow(vectors, bytes);
     c.threads = kThreads;
     outer = DimExpr::ceilDiv(outer, DimExpr(c.rows));
   }

@@ -268,6 +268,7 @@ void describeRows(StructuredOpInterface anchor, KernelDesc &desc) {
       desc.rowsContiguous = false;
     if (reduced && !desc.rowsContiguous)
       desc.reducesNeighbours = false;
+    desc.reducesLast = reduced;
   }
 }
 

@@ -80,12 +80,14 @@ TEST(PeakFlops, TensorCoresHaveARoofOfTheirOwn) {
 }
 
 TEST(Choose, LanesOfAWarpShareShortRows) {
-  auto chosen = [](DType type, int64_t length, int64_t rows = 1 << 19) {
+  auto chosen = [](DType type, int64_t length, int64_t rows = 1 << 19, bool contiguous = true, bool last = true) {
     KernelDesc d;
     d.name = "k";
     d.kind = KernelDesc::Kind::Reduction;
     d.parallel = {rows};
     d.reduction = {length};
+    d.rowsContiguous = contiguous;
+    d.reducesLast = last;
     d.numInputs = d.numOutputs = 1;
     d.buffers.resize(2);
     for (BufferArg &b : d.buffers) {
@@ -100,6 +102,10 @@ TEST(Choose, LanesOfAWarpShareShortRows) {
   EXPECT_EQ(chosen(DType::F32, 96), "row.t128.v4.r16");
   EXPECT_EQ(chosen(DType::F16, 49), "row.t128.r16"); // seven single elements a lane
   EXPECT_EQ(chosen(DType::F16, 768), "row.t128.v8.r4");
+  EXPECT_EQ(chosen(DType::F32, 117), "row.t128.r4"); // single elements, too
+  // Axes apart: lanes share a row where the last axis is reduced, else each walks a row of its own.
+  EXPECT_EQ(chosen(DType::F16, 14, 1 << 22, false), "row.t128.r64");
+  EXPECT_EQ(chosen(DType::F16, 14, 1 << 22, false, false), "row.t128");
   EXPECT_EQ(chosen(DType::F16, 32, 1000), "row.t32.v8"); // blocks for all multiprocessors
 }
 

@@ -179,6 +179,15 @@ std::vector<Case> makeCases() {
   return %0 : tensor<5xf32>)"),
                         "row.t32.v4.r8", {"1"}});
   all.back().oracle = "row";
+  // Two axes apart, the last among them: lanes along both.
+  for (auto [name, config, grid] : {std::tuple("far_axes_lanes", "row.t32.r16", "1"), std::tuple("far_axes_block", "row.t32", "15")}) {
+    add(name, {fn(name, "(%x: tensor<5x7x3x2xf16>) -> tensor<5x3xf16>", R"(
+  %0 = lathe.reduce %x {kind = #lathe.reduce_kind<sum>, axes = array<i64: 1, 3>, keepdims = false} : (tensor<5x7x3x2xf16>) -> tensor<5x3xf16>
+  return %0 : tensor<5x3xf16>)"),
+               config, {grid}})
+        .tolerance = 2e-3;
+    all.back().oracle = "row";
+  }
   add("columns", {fn("columns", "(%x: tensor<17x?xf32, #lathe.t<[17, N]>>) -> tensor<?xf32, #lathe.t<[N]>>", R"(
   %0 = lathe.reduce %x {kind = #lathe.reduce_kind<max>, axes = array<i64: 0>, keepdims = false} : (tensor<17x?xf32, #lathe.t<[17, N]>>) -> tensor<?xf32, #lathe.t<[N]>>
   return %0 : tensor<?xf32, #lathe.t<[N]>>)"),

@@ -75,6 +75,8 @@ struct KernelDesc {
   std::vector<DimExpr> parallel, reduction;
   /// Whether the reduced dimensions are the last ones of the data (rows that lie together).
   bool rowsContiguous = true;
+  /// Reduction: whether the last dimension of the data is reduced, and maybe others that are no neighbours of it.
+  bool reducesLast = true;
   /// Reduction, the only one of its kernel, whose results have the size of what is kept; how many of
   /// `parallel`, the last ones, lie behind all that is reduced; whether what is reduced are neighbouring
   /// dimensions.
