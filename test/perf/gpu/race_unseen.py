@@ -36,8 +36,8 @@ from unseen_models import CASES, HELD_OUT, SEEN, example, network
 
 lathe = race_models.lathe
 WORKERS = max(1, len(os.sched_getaffinity(0)) * 3 // 4)  # cores that this process has, not those of the machine
-PREPARING = 0.5
-RACING = 25  # seconds that a race may take, among them imports and what torch.compile has kept
+PREPARING = 0.45
+RACING = 45  # seconds that a race may take, among them imports and what torch.compile has kept
 WAITING = 3  # races at a time, of which one has the GPU
 LAST = "channels last"
 
