@@ -74,7 +74,7 @@ def costs(folder):
         bad += judge(f"{sequences} sequences of 1,024 tokens", {name: v[5:] for name, v in times.items()}, DECODE)
         del sides, llm
     sides = {name: engine.llm("cuda:0", max_requests=2, kv_bytes=2 << 30, max_sequence_tokens=4096, max_step_tokens=2048,
-                              prefix_cache=False) for name, engine in engines.items()}
+                              prefix_cache=False, overlap=False) for name, engine in engines.items()}
     times = {name: [] for name in sides}
     for i in range(8):
         for name, llm in sides.items():

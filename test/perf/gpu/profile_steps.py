@@ -126,7 +126,7 @@ def kernels(folder, counts="1,64"):
 def prompt(folder):
     engine = load(folder, "llama8b")
     llm = engine.llm("cuda:0", max_requests=2, kv_bytes=2 << 30, max_sequence_tokens=4096, max_step_tokens=2048,
-                     prefix_cache=False)
+                     prefix_cache=False, overlap=False)
     for length in (512, 2048):
         def ask(salt):
             return llm.submit([(n * 17 + salt * 7 + 3) % 500 for n in range(length)], 1)[0]
