@@ -32,18 +32,18 @@ LogicalResult Gemm::buildWgmma() {
   bool transposed = staged && !hasHeads() && result->dims.size() == 4;
   // The operands in the order of the instruction.
   const GemmOperand &first = swapped ? b : a, &second = swapped ? a : b;
-  if (swapped && (!staged || narrow || transposed || inPairs()))
+  if (swapped && (!staged || (narrow && !form.sparse) || transposed || inPairs()))
     return op.emitError("CUDA text: '")
            << holes.config.family() << "' needs 16-bit results that TMA stores as they lie";
-  if (form.packsZerosAway() && (narrow || !b.packed || maps.size() < (form.sparse ? 3 : 2)))
+  if (form.packsZerosAway() && ((narrow && form.blockSparse) || !b.packed || maps.size() < (form.sparse ? 3 : 2)))
     return op.emitError("CUDA text: '")
-           << holes.config.family() << "' needs sparse weights of 16 bits that are packed so, with tensor maps";
+           << holes.config.family() << "' needs sparse weights that are packed so, with tensor maps";
   bool half = promoted && !split && holes.config.tileN > 128; // of a tile's columns at a time
   holes.line(Twine("static constexpr bool kImages = false, kPair = ") + truth(inPairs()) +
              ", kBeside = " + truth(residualMap()) + ", kSwapped = " + truth(swapped) +
              ", kAmax = " + truth(roles.amax >= 0) + ";");
   holes.line("static constexpr int kPairHead = " + Twine(roles.headSize) + ";");
-  if (promoted)
+  if (promoted && !swapped)
     scalesOfBlocks();
   else if (scales)
     return op.emitError("CUDA text: '") << holes.config.family() << "' has no sums by blocks to scale";
@@ -60,10 +60,10 @@ LogicalResult Gemm::buildWgmma() {
                holes.dim(result->dims[1]) + "); }");
   int64_t columns = swapped ? holes.config.tileM : holes.config.tileN / (half ? 2 : 1);
   holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(columns),
-                                      .element = nameA,
+                                      .element = swapped ? nameB : nameA,
                                       .aAcrossK = !first.alongK(),
                                       .bAcrossK = !second.alongK(),
-                                      .elementB = nameB,
+                                      .elementB = swapped ? nameA : nameB,
                                       .steps = form.blockSparse ? std::vector<std::pair<int, int>>{{0, 0}, {2, 2}, {4, 4}, {6, 6}}
                                                                 : std::vector<std::pair<int, int>>{},
                                       .sparse = form.sparse}));
@@ -151,7 +151,7 @@ void Gemm::writeStaged(Type stored) {
   if (isSwapped(holes.config)) {
     params[2] = "n";
     holes.method(
-        "value", params, accumulator, 1,
+        "value", params, Evaluator::computeType(stored), 1,
         [&](Evaluator &e, ValueRange p) {
           Indices at = resultIndex(e, p[0], p[1], Index(p[2]));
           return residual ? withResidual(e, at, p[3], p[4], /*stored=*/false)

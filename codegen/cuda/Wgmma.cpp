@@ -23,27 +23,33 @@ StringRef multipliedName(Type element) {
       .Default([](Type) { return ""; });
 }
 
-/// Two products by 32 of k each, whose words threads 0 and 1, then 2 and 3 of each four have.
+static bool isByte(std::string_view element) { return element == "s8" || element == "u8"; }
+
+/// Two products by 64 bytes of k each. Of 16-bit elements threads 0 and 1, then 2 and 3 of each four have their words; of
+/// 8-bit elements each thread has a word of each product.
 static std::string sparseMethod(std::string_view name, const WgmmaShape &s) {
   const int count = s.n / 2;
-  const std::string element(s.element);
+  const std::string element(s.element), elementB(s.elementB.empty() ? s.element : s.elementB);
+  const bool integers = isByte(element), halves = element == "bf16" || element == "f16";
+  const std::string sum = integers ? "s32" : "f32", words = halves ? "1" : "2";
   auto operand = [&](int i) { return "%" + std::to_string(count + i); };
   std::string sums, outputs;
   for (int i = 0; i < count; ++i) {
     sums += (i ? ",%" : "%") + std::to_string(i);
-    outputs += std::string(i ? (i % 8 ? ", " : ",\n          ") : "") + "\"+f\"(d[" + std::to_string(i) + "])";
+    outputs += std::string(i ? (i % 8 ? ", " : ",\n          ") : "") + (integers ? "\"+r\"(d[" : "\"+f\"(d[") + std::to_string(i) + "])";
   }
-  auto product = [&](const std::string &a, const std::string &b, int threads) {
-    return "wgmma.mma_async.sp.sync.aligned.m64n" + std::to_string(s.n) + "k32.f32." + element + "." + element +
-           "\\n\"\n        \"{" + sums + "},\\n\"\n        \"" + a + ", " + b + ", " + operand(2) + ", " +
-           std::to_string(threads) + ", p, 1, 1, 0, 0;";
+  auto product = [&](const std::string &a, const std::string &b, int number) {
+    return "wgmma.mma_async.sp.sync.aligned.m64n" + std::to_string(s.n) + (halves ? "k32." : "k64.") + sum + "." + element + "." +
+           elementB + "\\n\"\n        \"{" + sums + "},\\n\"\n        \"" + a + ", " + b + ", " + operand(halves ? 3 : 3 + number) +
+           ", " + std::to_string(halves ? number : 0) + ", p" + (integers ? "" : ", 1, 1") + (halves ? ", 0, 0;" : ";");
   };
-  return "static LATHE_METHOD void " + std::string(name) + "(f32 (&d)[" + std::to_string(count) +
-         "], u64 a, u64 b, u32 places, u32 add) {\n    asm volatile(\"{ .reg .pred p; .reg .b64 x, y; setp.ne.b32 p, " +
-         operand(3) + ", 0;\\n\"\n        \"" + product(operand(0), operand(1), 0) +
+  return "static LATHE_METHOD void " + std::string(name) + (integers ? "(i32 (&d)[" : "(f32 (&d)[") + std::to_string(count) +
+         "], u64 a, u64 b, const u32 (&places)[" + words +
+         "], u32 add) {\n    asm volatile(\"{ .reg .pred p; .reg .b64 x, y; setp.ne.b32 p, " +
+         operand(2) + ", 0;\\n\"\n        \"" + product(operand(0), operand(1), 0) +
          "\\n\"\n        \"setp.eq.b32 p, 0, 0; add.s64 x, " + operand(0) + ", 16; add.s64 y, " + operand(1) +
          ", 4;\\n\"\n        \"" + product("x", "y", 1) + " }\"\n        : " + outputs +
-         "\n        : \"l\"(a), \"l\"(b), \"r\"(places), \"r\"(add));\n  }";
+         "\n        : \"l\"(a), \"l\"(b), \"r\"(add), \"r\"(places[0])" + (halves ? "" : ", \"r\"(places[1])") + ");\n  }";
 }
 
 std::string wgmmaMethod(std::string_view name, const WgmmaShape &s) {
@@ -51,7 +57,7 @@ std::string wgmmaMethod(std::string_view name, const WgmmaShape &s) {
     return sparseMethod(name, s);
   const int count = s.n / 2;
   const std::string element(s.element), elementB(s.elementB.empty() ? s.element : s.elementB);
-  const bool integers = element == "s8" || element == "u8";
+  const bool integers = isByte(element);
   const bool halves = element == "bf16" || element == "f16";
   const char *depth = halves ? "k16" : element == "tf32" ? "k8" : "k32";
   auto number = [](int i) { return std::to_string(i); };

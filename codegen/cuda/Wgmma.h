@@ -33,8 +33,8 @@ struct WgmmaShape {
   /// Products of several steps of k, one after another in one instruction text, which is read faster
   /// than one for each: what is added to the descriptors of a and b. Empty: one product.
   std::vector<std::pair<int, int>> steps = {};
-  /// a has two of each four elements of k, by descriptor, and a word says which (`sparse24`, Packing.h): two products of
-  /// twice the depth, 64 of k in 16-bit elements along k.
+  /// a has two of each four elements of k, by descriptor, and words say which (`sparse24`, Packing.h): two products of
+  /// twice the depth, 128 bytes of k along k in all; of 8 or 16 bits.
   bool sparse = false;
 };
 
@@ -42,7 +42,8 @@ struct WgmmaShape {
 ///
 ///   static void NAME(f32 (&d)[n / 2], u64 a, u64 b, u32 add)
 ///
-/// (`u64 b, u32 places, u32 add` where a is sparse; `i32 (&d)[n / 2]` for integers; `const u32 (&a)[4]` in registers, of steps `const u32 (&a)[steps][4]`).
+/// (`u64 b, const u32 (&places)[1], u32 add` where a is sparse, two words of 8-bit elements; `i32 (&d)[n / 2]` for integers;
+/// `const u32 (&a)[4]` in registers, of steps `const u32 (&a)[steps][4]`).
 /// Without `add` the old contents of d do not count.
 std::string wgmmaMethod(std::string_view name, const WgmmaShape &shape);
 

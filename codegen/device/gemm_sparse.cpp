@@ -13,15 +13,16 @@ namespace lathe {
 using select::ProductChoice;
 
 /// Of a tile with tileM rows and tileN columns of the weights.
-static int64_t sharedBytes(const KernelConfig &c, const TileFacts &) {
-  constexpr int64_t kWeights = 64 + 8, kRow = 128; // bytes of a column and a row in a stage
-  return c.stages * (c.tileN * kWeights + c.tileM * kRow) + 4 * 64 * select::sparseStagedRows(c.tileM) * 2 +
+static int64_t sharedBytes(const KernelConfig &c, const TileFacts &facts) {
+  constexpr int64_t kRow = 128; // bytes of a row in a stage
+  const int64_t weights = 64 + 16 / facts.elementBytes; // of a column
+  return c.stages * (c.tileN * weights + c.tileM * kRow) + 4 * 64 * select::sparseStagedRows(c.tileM) * 2 +
          16 * c.stages + 4 * 8 + 1024;
 }
 
 static KernelConfig complete(KernelConfig c, const TileFacts &facts, const Target &target) {
   c.threads = 384;
-  c.tileK = 64;
+  c.tileK = kWgmmaStepBytes / facts.elementBytes;
   c.rows = 1;
   return withStages(c, kMostStages, target.sharedPerBlock, facts);
 }
@@ -36,18 +37,23 @@ static double timeOf(const KernelConfig &c, const ProductSizes &s) {
   constexpr double kUneven = 1.06; ///< rows that are not stored by 32 or 64
   constexpr double kWide = 1.03;   ///< many sums of a thread
   constexpr double kShown = 0.1;   ///< of what runs beside what takes longer
+  constexpr double kPromoted = 1.08; ///< sums of tensor cores that are added up in registers
   constexpr int64_t kSlab = 64, kSums = 128; // columns of an instruction
   auto over = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t pair = c.cluster == 2 ? 2 : 1, tiles = over(s.n, c.tileN * pair) * pair * over(s.m, c.tileM);
-  const double results = double(c.tileM * c.tileN), written = double(c.tileN * 72 + c.tileM * 128);
-  const double read = double(c.tileN / kSlab * (128 * c.tileM + 4096 + 512));
+  const double results = double(c.tileM * c.tileN), each = double(kWgmmaStepBytes / c.tileK); // bytes of an element
+  const double places = 16 / each;                              // bytes of a column
+  const double written = double(c.tileN) * (64 + places) + double(c.tileM * 128);
+  const double read = double(c.tileN / kSlab) * (double(128 * c.tileM + 4096) + 64 * places);
   double step = std::max((written + read) / kShared + kBegin * double(c.tileN / kSlab), written / kLoad);
   step = std::pow(std::pow(step, 4) + std::pow(kStep, 4), 0.25);
-  const double tile = (double(over(s.k, 64)) * step + kStore * results) * (c.tileM % 64 != 0 ? kUneven : 1) *
+  step *= c.form->wgmma.promoted ? kPromoted : 1;
+  const double tile = (double(over(s.k, c.tileK)) * step + kStore * results) * (c.tileM % 64 != 0 ? kUneven : 1) *
                       (c.tileM * c.tileN > kSums * (isPingPong(c) ? 128 : 256) ? kWide : 1);
   const double rounds = isStreamK(c) ? double(tiles) / double(s.smCount) : double(over(tiles, s.smCount));
   const double busy = rounds * tile;
-  const double memory = (double(s.n) * double(s.k) * 1.125 + 2 * double(s.m) * double(s.k + s.n)) / kMemory;
+  const double weights = double(s.n) * double(s.k) * (each / 2 + 1.0 / 8);
+  const double memory = (weights + double(s.m) * (each * double(s.k) + 2 * double(s.n))) / kMemory;
   return std::max(busy, memory) + kShown * std::min(busy, memory) + kStart;
 }
 
@@ -71,12 +77,13 @@ static bool offer(ProductChoice &p) {
     auto choose = [&](int64_t sums) { // at most so many of a thread
       KernelConfig best;
       double least = 0;
-      for (const Skeleton *form : {&kGemmSparseCooperative, &kGemmSparsePingpong})
+      for (const Skeleton *form : {&kGemmSparseCooperative, &kGemmSparsePingpong, &kGemmSparsePromoted})
         for (int64_t tileM : {16, 32, 48, 64, 96, 128, 160, 176, 192, 208, 224, 256})
           for (int64_t tileN : {64, 128, 192, 256}) {
             KernelConfig c{form};
             c.tileM = tileM;
             c.tileN = tileN;
+            c.tileK = kWgmmaStepBytes * 8 / bitWidth(p.b.dtype);
             if (tileM * tileN / (isPingPong(c) ? 128 : 256) > sums || !p.wgmma(c))
               continue;
             if (double time = timeOf(c, sizes); !best.form || time < least)
@@ -99,8 +106,14 @@ static bool offer(ProductChoice &p) {
 }
 
 static Instance instance(const KernelConfig &c, const ProductText &t) {
-  std::string tile = "SparseTile<" + joined({c.tileN, c.tileM, c.stages}) + ", " + truth(isPingPong(c)) + ", Holes" +
-                     (isStreamK(c) ? ", true>" : c.cluster > 1 ? ", false, 2>" : ">");
+  std::string tile = "SparseTile<" + joined({c.tileN, c.tileM, c.stages}) + ", " + truth(isPingPong(c)) + ", Holes";
+  if (isStreamK(c))
+    tile += ", true";
+  else if (c.form->wgmma.promoted)
+    tile += ", false, " + std::to_string(c.cluster) + ", true";
+  else if (c.cluster > 1)
+    tile += ", false, 2";
+  tile += ">";
   return {{"gemm_sparse"},
           "gemmSparse<" + tile + ">(h, map1, map2, map0, " + resultMaps(t.tma) + ", " + t.m + ", " + t.n + ", " + t.k + ");",
           tile};
@@ -122,6 +135,8 @@ static std::vector<std::string> tiles() {
   std::vector<std::string> names;
   addTiles(names, "gemm.sparse.cooperative.streamk", 256, {128});
   for (const char *more : {"", ".c2"}) {
+    addTiles(names, "gemm.sparse.promoted", 128, {128}, more);
+    addTiles(names, "gemm.sparse.promoted", 192, {128}, more);
     addTiles(names, "gemm.sparse.cooperative", 128, {128, 256}, more);
     addTiles(names, "gemm.sparse.cooperative", 256, {128}, more);
     addTiles(names, "gemm.sparse.pingpong", 128, {64, 128, 192}, more);
@@ -150,6 +165,17 @@ const Skeleton kGemmSparsePingpong = {.family = "gemm.sparse.pingpong",
                                       .tiles = tiles,
                                       .product = kForm,
                                       .wgmma = {.pingpong = true, .swapped = true}};
+const Skeleton kGemmSparsePromoted = {
+    .family = "gemm.sparse.promoted",
+    .block = "t m n k s c: as gemm.sparse.cooperative for 8-bit floats; sums over more than 128 of k that are not left out in "
+             "f32 registers",
+    .code = Skeleton::Code::Product,
+    .waitsItself = true,
+    .sharedBytes = sharedBytes,
+    .complete = complete,
+    .tiles = tiles,
+    .product = kForm,
+    .wgmma = {.swapped = true, .promoted = true}};
 const Skeleton kGemmSparseStreamK = {
     .family = "gemm.sparse.cooperative.streamk",
     .block = "t m n k s: as gemm.sparse.cooperative; tiles beyond whole rounds are shared by all blocks, which add up their "

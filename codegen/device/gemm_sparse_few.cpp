@@ -52,7 +52,7 @@ static bool fitStages(KernelConfig &c, int64_t turns, const Target &target) {
 /// The configuration with what it leaves out filled in; nothing where this product cannot run so.
 static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) {
   std::string packing = p.sparsePacking();
-  if (packing.empty() || !p.target.hasWgmma() || !p.aInPieces() || p.rows.hi < 1)
+  if (packing.empty() || !p.mma || !p.target.hasWgmma() || !p.aInPieces() || p.rows.hi < 1)
     return {};
   const int64_t units = (*p.sizes.k.constant() + kDepth - 1) / kDepth;
   const int64_t tiles = (*p.sizes.n.constant() + kPanel - 1) / kPanel;

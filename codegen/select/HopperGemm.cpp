@@ -210,13 +210,14 @@ std::optional<Matrix> residualMatrix(const KernelDesc &desc, const GemmSizes &si
 }
 
 /// Of weights that are packed as `sparse24` the elements and, behind them, the words, of so many columns and a step of k;
-/// both in eight bytes, by panel of 16 columns: elements take the room of eight times as many panels as there are.
-std::vector<TensorMapArg> sparseMaps(int buffer, const GemmSizes &sizes, int64_t columns) {
-  constexpr int64_t kPanel = 16, kValues = 1024, kWords = 128, kBytes = 8; // bytes: of a panel and a step
+/// both in eight bytes, by panel of 16 columns: elements take the room of several times as many panels as there are.
+std::vector<TensorMapArg> sparseMaps(int buffer, const GemmSizes &sizes, int64_t columns, int64_t elementBytes) {
+  constexpr int64_t kPanel = 16, kValues = 1024, kBytes = 8; // bytes: of a panel and a step
+  const int64_t words = PanelLayout::sparseWordBytesOfStep(elementBytes);
   const DimExpr panels = DimExpr::ceilDiv(sizes.n, DimExpr(kPanel));
-  const DimExpr steps = DimExpr::ceilDiv(sizes.k, DimExpr(PanelLayout::kSparseStep));
+  const DimExpr steps = DimExpr::ceilDiv(sizes.k, DimExpr(PanelLayout::kSparseStepBytes / elementBytes));
   std::vector<TensorMapArg> maps;
-  for (auto [bytes, high] : {std::pair(kValues, panels), {kWords, panels * DimExpr(kValues / kWords + 1)}}) {
+  for (auto [bytes, high] : {std::pair(kValues, panels), {words, panels * DimExpr(kValues / words + 1)}}) {
     TensorMapArg map;
     map.buffer = buffer;
     map.dims = {DimExpr(bytes / kBytes), steps, high};
@@ -286,12 +287,17 @@ bool HopperGemm::allows(const KernelConfig &c) const {
     return false;
   if (c.form->product.blockSparse && !(c.cluster == 1 && c.tileN == 2 * kBlockSide))
     return false;
-  if (isSwapped(c))
-    return elementBytes == 2 && isHalf(desc.buffers[desc.numInputs].dtype) && !desc.resultPair &&
+  if (isSwapped(c)) {
+    const bool sparse = c.form->product.sparse;
+    // Sums of 8-bit floats are f32 unless the user allows less; those of a pair of steps beside them take registers, too.
+    const int64_t mostSums = c.form->wgmma.promoted ? 104 : sparse ? 208 : 128;
+    if (!(elementBytes == 2 || (elementBytes == 1 && sparse)) || c.form->wgmma.promoted != promoted || desc.blockScales)
+      return false;
+    return isHalf(desc.buffers[desc.numInputs].dtype) && !desc.resultPair &&
            aAlongK && resultBytes && resultMatrix(desc, sizes) && c.tileM > 0 && c.tileM <= 256 &&
            c.tileM % 16 == 0 && c.tileN > 0 && c.tileN % (isPingPong(c) ? 64 : 128) == 0 &&
-           c.tileN <= 256 && sumsOf(c) <= (c.form->product.sparse ? 208 : 128) &&
-           (c.cluster == 1 || c.form->product.sparse);
+           c.tileN <= 256 && sumsOf(c) <= mostSums && (c.cluster == 1 || sparse);
+  }
   int64_t columns = (desc.resultPair ? 2 : 1) * (bAlongK && !desc.pairHead ? 16 : 32);
   int64_t rows = isPingPong(c) || isSplit(c) ? 64 : 128;
   // Sums of 8-bit floats are f32 unless the user allows less.
@@ -304,11 +310,11 @@ bool HopperGemm::allows(const KernelConfig &c) const {
           (isPaired(c) && bAlongK && !desc.resultPair && c.form->wgmma.plain()));
 }
 
-/// Whether the weights are one matrix of 16 bits that lies as it is, of known sizes: it can be packed without its zeros.
+/// Whether the weights are one matrix that tensor cores multiply as it lies, of known sizes: it can be packed without its zeros.
 static bool isOneMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
   const ContractionOperand &b = desc.operands[1];
-  if (!b.isWeight || b.buffer < 0 || b.codes >= 0 || sizes.batch != DimExpr(1) || !isHalf(b.dtype) ||
-      b.dtype != desc.operands[0].dtype || !sizes.n.constant() || !sizes.k.constant())
+  if (!b.isWeight || b.buffer < 0 || b.codes >= 0 || sizes.batch != DimExpr(1) || multipliedBytes(desc) == 0 ||
+      !sizes.n.constant() || !sizes.k.constant())
     return false;
   const BufferArg &weight = desc.buffers[b.buffer];
   bool matrix = weight.dims.size() >= 2 && product({weight.dims.begin(), weight.dims.end() - 2}) == DimExpr(1);
@@ -317,12 +323,13 @@ static bool isOneMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
 
 std::string twoOfFourPacking(const KernelDesc &desc, const GemmSizes &sizes) {
   const ContractionOperand &b = desc.operands[1];
-  return b.twoOfFour && isOneMatrix(desc, sizes) ? twoOfFourRecipe(b.transposed) : std::string();
+  return b.twoOfFour && b.dtype != DType::F32 && isOneMatrix(desc, sizes) ? twoOfFourRecipe(b.transposed, bitWidth(b.dtype))
+                                                                          : std::string();
 }
 
 std::string bsrPacking(const KernelDesc &desc, const GemmSizes &sizes) {
   const ContractionOperand &b = desc.operands[1];
-  if (b.blocks64 < 0 || !isOneMatrix(desc, sizes))
+  if (b.blocks64 < 0 || !isHalf(b.dtype) || !isOneMatrix(desc, sizes))
     return {};
   // Layers of the same sizes and about as many zeros share their code: capacities are rounded up.
   constexpr int64_t kShares = 64;
@@ -403,7 +410,7 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   if (c.form->product.packsZerosAway())
     spec.buffers[desc.operands[1].buffer].packing = packingOf(c);
   if (sparse) {
-    for (TensorMapArg &map : sparseMaps(desc.operands[1].buffer, sizes, c.tileN))
+    for (TensorMapArg &map : sparseMaps(desc.operands[1].buffer, sizes, c.tileN, elementBytes))
       spec.tensorMaps.push_back(std::move(map));
   } else if (!blockSparse) { // whose blocks are copied as they lie
     spec.tensorMaps.push_back(mapOf(b, bBytes / elementBytes,

@@ -19,8 +19,8 @@ std::optional<TensorMapArg> operandMap(const KernelDesc &desc, const Contraction
                                        const GemmSizes &sizes, bool folded, int64_t boxColumns,
                                        int64_t boxRows, int swizzle);
 
-/// The packing of weights that are 2:4 sparse (support/Packing.h), which gemm_sparse.cuh and gemm_sparse_few.cuh read;
-/// empty where they are not, or are no one matrix of 16 bits.
+/// The packing of weights that are 2:4 sparse (support/Packing.h), which gemm_sparse.cuh and, of 16 bits, gemm_sparse_few.cuh
+/// read; empty where they are not, or are no one matrix.
 std::string twoOfFourPacking(const KernelDesc &desc, const GemmSizes &sizes);
 /// The same of weights with blocks of zeros, which gemm_bsr.cuh reads.
 std::string bsrPacking(const KernelDesc &desc, const GemmSizes &sizes);

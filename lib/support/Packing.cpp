@@ -82,7 +82,9 @@ int64_t PanelLayout::bsrStepsAt() const {
 
 int64_t PanelLayout::bsrBlocksAt() const { return (bsrStepsAt() + 8 * capacity + 127) / 128 * 128; }
 
-std::string twoOfFourRecipe(bool transposed) { return std::string("sparse24") + (transposed ? "t" : ""); }
+std::string twoOfFourRecipe(bool transposed, int bits) {
+  return std::string("sparse24") + (bits == 8 ? "x8" : "") + (transposed ? "t" : "");
+}
 
 namespace {
 
@@ -96,14 +98,17 @@ bool matrixSizes(PanelLayout &l, const std::vector<int64_t> &dims) {
   return l.depth > 0 && l.columns > 0;
 }
 
-/// What follows the `sparse24` of a recipe: t or nothing.
+/// What follows the `sparse24` of a recipe: x8, t, both or nothing.
 Result<PanelLayout> twoOfFourLayout(std::string_view rest, const std::vector<int64_t> &dims) {
   constexpr int64_t kColumns = 16; // of a warp's operand
   PanelLayout l;
   l.order = PanelLayout::Order::TwoOfFour;
   l.panel = kColumns;
-  l.fromTransposed = rest == "t";
-  if (!(rest.empty() || l.fromTransposed) || !matrixSizes(l, dims))
+  const bool bytes = rest.starts_with("x8");
+  const std::string_view last = bytes ? rest.substr(2) : rest;
+  l.codeBits = bytes ? 8 : 16;
+  l.fromTransposed = last == "t";
+  if (!(last.empty() || l.fromTransposed) || !matrixSizes(l, dims))
     return internalError("2:4 sparse weights are one matrix", "packing sparse24" + std::string(rest));
   return l;
 }
@@ -503,6 +508,7 @@ Result<WeightPacker> WeightPacker::of(std::string_view recipe, DType dtype,
   WeightPacker packer;
   packer.layout = *made;
   packer.bits = bitWidth(dtype);
+  packer.integers = !isFloat(dtype);
   std::string where = "packing " + std::string(recipe);
   const PanelLayout &l = packer.layout;
   using Order = PanelLayout::Order;
@@ -514,8 +520,10 @@ Result<WeightPacker> WeightPacker::of(std::string_view recipe, DType dtype,
     return internalError("elements of this width are not packed so", where);
   if (l.order == Order::Blocks && !(isFloat(dtype) && (packer.bits == 16 || packer.bits == 32)))
     return internalError("blocks are of floats of 16 or 32 bits", where);
-  if (l.order == Order::TwoOfFour && !(isFloat(dtype) && packer.bits == 16))
-    return internalError("2:4 sparse weights are floats of 16 bits", where);
+  const bool multiplied = dtype == DType::I8 || dtype == DType::UI8 || dtype == DType::F8E4M3FN || dtype == DType::F8E5M2 ||
+                          dtype == DType::F16 || dtype == DType::BF16;
+  if (l.order == Order::TwoOfFour && !(multiplied && packer.bits == l.codeBits))
+    return internalError("2:4 sparse weights of " + std::to_string(l.codeBits) + " bits are other elements", where);
   if (l.order == Order::Bsr && !(isFloat(dtype) && packer.bits == 16))
     return internalError("blocks of 64 x 64 are of floats of 16 bits", where);
   if (l.order == Order::Winograd && dtype != DType::F32)
@@ -528,7 +536,7 @@ Result<WeightPacker> WeightPacker::of(std::string_view recipe, DType dtype,
 }
 
 MatrixBytes WeightPacker::matrix(std::span<const std::byte> from) const {
-  return {from, unsigned(bits), layout.depth, layout.columns, layout.fromTransposed};
+  return {from, unsigned(bits), layout.depth, layout.columns, layout.fromTransposed, integers};
 }
 
 Status WeightPacker::prepare(std::span<const std::byte> from) {
@@ -592,24 +600,32 @@ void WeightPacker::makeBlocks(int64_t piece, const std::byte *from, std::byte *t
 
 /// Of `sparse24`: the kept elements of each panel of columns, then the words of each.
 void WeightPacker::makeTwoOfFour(int64_t piece, const std::byte *from, std::byte *to) const {
-  constexpr int64_t kPerStep = PanelLayout::kSparseStep / kGroupOfFour, kCore = 8;
+  constexpr int64_t kCoreBytes = 16;
   const PanelLayout &l = layout;
+  const int64_t perStep = l.sparseStep() / kGroupOfFour, core = kCoreBytes * 8 / bits;
   const MatrixBytes m = matrix({from, source});
   const bool words = piece >= l.panels();
   const int64_t each = bits / 8, first = piece % l.panels() * l.panel;
   for (int64_t r = 0; r < l.panel; ++r)
-    for (int64_t g = 0; g < l.sparseSteps() * kPerStep; ++g) {
-      const int64_t n = first + r, step = g / kPerStep, inStep = g % kPerStep;
+    for (int64_t g = 0; g < l.sparseSteps() * perStep; ++g) {
+      const int64_t n = first + r, step = g / perStep, inStep = g % perStep;
       const bool inside = n < l.columns && g * kGroupOfFour < l.depth;
       const std::array<int, kKeptOfFour> kept = inside ? keptOfFour(m, g, n) : std::array<int, kKeptOfFour>{0, 1};
-      if (words) { // four groups a lane, a byte holds two
-        const int64_t lane = r % 8 * 4 + inStep / 4, bit = r / 8 * 16 + inStep % 4 * 4;
-        to[(step * 32 + lane) * 4 + bit / 8] |= std::byte((kept[0] | kept[1] << 2) << bit % 8);
+      if (words) { // a byte holds two groups
+        int64_t word, bit;
+        if (bits == 16) { // four groups of two columns a lane
+          word = step * 32 + r % 8 * 4 + inStep / 4;
+          bit = r / 8 * 16 + inStep % 4 * 4;
+        } else { // eight groups of a column in a word
+          word = (step * 32 + r % 8 * 4 + inStep % 16 / 8 * 2 + r / 8) * 2 + inStep / 16;
+          bit = inStep % 8 * 4;
+        }
+        to[word * 4 + bit / 8] |= std::byte((kept[0] | kept[1] << 2) << bit % 8);
         continue;
       }
       for (int i = 0; i < kKeptOfFour; ++i)
         if (const int64_t k = g * kGroupOfFour + kept[i], at = inStep * kKeptOfFour + i; inside && k < l.depth)
-          std::memcpy(to + ((((step * 2 + r / 8) * 4 + at / kCore) * 8 + r % 8) * kCore + at % kCore) * each,
+          std::memcpy(to + ((((step * 2 + r / 8) * 4 + at / core) * 8 + r % 8) * core + at % core) * each,
                       from + (l.fromTransposed ? n * l.depth + k : k * l.columns + n) * each, each);
     }
 }

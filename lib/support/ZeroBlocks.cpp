@@ -9,22 +9,23 @@
 namespace lathe {
 namespace {
 
-/// Whether one of `count` neighbouring floats is neither 0 nor -0.
-template <typename Word> bool anyNonzero(const std::byte *at, int64_t count) {
+/// Whether one of `count` neighbours is not 0, nor -0 where they are floats.
+template <typename Word> bool anyNonzero(const std::byte *at, int64_t count, bool integers) {
   Word all = 0;
   for (int64_t i = 0; i < count; ++i) {
     Word word;
     std::memcpy(&word, at + i * int64_t(sizeof word), sizeof word);
     all |= word;
   }
-  return Word(all << 1) != 0; // without the sign
+  return (integers ? all : Word(all << 1)) != 0; // without the sign
 }
 
 bool anyNonzero(const MatrixBytes &m, int64_t element, int64_t count) {
   const std::byte *at = m.bytes.data() + element * int64_t(m.bits / 8);
-  return m.bits == 16   ? anyNonzero<uint16_t>(at, count)
-         : m.bits == 32 ? anyNonzero<uint32_t>(at, count)
-                        : anyNonzero<uint64_t>(at, count);
+  return m.bits == 8    ? anyNonzero<uint8_t>(at, count, m.integers)
+         : m.bits == 16 ? anyNonzero<uint16_t>(at, count, m.integers)
+         : m.bits == 32 ? anyNonzero<uint32_t>(at, count, m.integers)
+                        : anyNonzero<uint64_t>(at, count, m.integers);
 }
 
 int64_t widthOf(const MatrixBytes &m, int64_t panel) {

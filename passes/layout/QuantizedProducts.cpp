@@ -17,6 +17,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../simplify/Patterns.h"
+#include "../sparsify/ZeroBlocksAttr.h"
 #include "QuantizedConvs.h"
 #include "TransposeWeights.h"
 
@@ -251,8 +252,10 @@ void ProductOfCodes::rewrite(MatmulOp op, const Codes &a, const Codes &b) {
   };
   Value x = lay(a, !op.getTransposeA()), w = lay(b, op.getTransposeB());
   Type sumType = ints ? Type(builder.getI32Type()) : Type(builder.getF32Type());
-  Value y = MatmulOp::create(builder, loc, withElementType(op.getY().getType(), sumType), x, w,
-                             false, true);
+  auto product = MatmulOp::create(builder, loc, withElementType(op.getY().getType(), sumType), x, w, false, true);
+  if (op->hasAttr(kTwoOfFourAttr)) // found in the codes
+    product->setAttr(kTwoOfFourAttr, builder.getUnitAttr());
+  Value y = product;
 
   // (x - zx)(w - zw) = x w - zx (sums of w - K zw) - zw (sums of x)
   Value zx = a.zero ? forResult(builder, loc, a.zero, sumType, op.getTransposeA()) : Value();

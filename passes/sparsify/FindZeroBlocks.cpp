@@ -15,6 +15,8 @@
 //   %w = constant : 768x3072, at most two of four neighbours along 768 other than zero
 //   %y = matmul %x, %w    =>    %y = matmul %x, %w {lathe.two_of_four}
 //
+// Codes of 8 bits may be dequantized on the way where 0 means 0: codes are what tensor cores multiply.
+//
 //===----------------------------------------------------------------------===//
 #include "ZeroBlocksAttr.h"
 
@@ -41,10 +43,10 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
       return;
     const bool divided = meshRanks(getOperation()) > 1;
     getOperation()->walk([&](MatmulOp op) {
-      ConstantOp weights = weightsOf(op.getB());
-      if (!weights)
+      Weights weights = weightsOf(op);
+      if (!weights.constant)
         return;
-      const Zeros &zeros = zerosOf(op, weights);
+      const Zeros &zeros = zerosOf(weights);
       if (zeros.offence)
         missedRemark(op.getLoc(), "SparseWeights")
             << ("its weights are 2:4 sparse but for some groups of four, the first of which has its third element other than "
@@ -75,29 +77,68 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
     std::optional<TwoOfFourOffence> offence; ///< of a matrix that is almost 2:4
   };
 
-  /// The constant behind a right operand, maybe of 16 bits that become more on the way.
-  static ConstantOp weightsOf(Value b) {
-    if (auto cast = b.getDefiningOp<CastOp>())
-      b = cast.getX();
+  struct Weights {
+    ConstantOp constant;
+    bool transposed = false; ///< it is [N, K]
+  };
+
+  static bool isByte(Type element) { return element.isInteger(8) || isa<Float8E4M3FNType, Float8E5M2Type>(element); }
+
+  /// The constant behind a right operand, maybe of 16 bits that become more on the way, or codes of 8 bits of which 0 means 0;
+  /// null where there is none.
+  Weights weightsOf(MatmulOp op) {
+    Weights weights{{}, op.getTransposeB()};
+    Value b = op.getB();
+    bool codesOnly = false;
+    for (;;) {
+      if (auto cast = b.getDefiningOp<CastOp>()) {
+        b = cast.getX();
+      } else if (auto codes = b.getDefiningOp<DequantizeOp>(); codes && !codes.getCodebook() && isZeroAtZero(codes)) {
+        b = codes.getData();
+        codesOnly = true;
+      } else if (auto turned = b.getDefiningOp<TransposeOp>(); turned && turned.getPerm() == ArrayRef<int64_t>{1, 0}) {
+        b = turned.getX();
+        weights.transposed = !weights.transposed;
+        codesOnly = true;
+      } else {
+        break;
+      }
+    }
     auto constant = b.getDefiningOp<ConstantOp>();
-    return constant && !isNumber(constant) ? constant : ConstantOp();
+    if (constant && !isNumber(constant) && (!codesOnly || isByte(elementTypeOf(constant))))
+      weights.constant = constant;
+    return weights;
   }
 
-  const Zeros &zerosOf(MatmulOp op, ConstantOp weights) {
-    auto [known, isNew] = found[op.getTransposeB()].try_emplace(weights);
+  /// Whether there is no zero point, or none but zeros.
+  bool isZeroAtZero(DequantizeOp codes) {
+    if (!codes.getZero())
+      return true;
+    auto zero = codes.getZero().getDefiningOp<ConstantOp>();
+    if (!zero)
+      return false;
+    WeightStore &store = getContext().getLoadedDialect<LatheDialect>()->weights();
+    Result<std::vector<std::byte>> bytes = constantBytes(zero.getValue(), store);
+    return bytes && llvm::all_of(*bytes, [](std::byte b) { return b == std::byte{0}; });
+  }
+
+  const Zeros &zerosOf(const Weights &weights) {
+    auto [known, isNew] = found[weights.transposed].try_emplace(weights.constant);
     if (isNew)
-      known->second = find(op, weights);
+      known->second = find(weights.constant, weights.transposed);
     return known->second;
   }
 
-  Zeros find(MatmulOp op, ConstantOp weights) {
+  Zeros find(ConstantOp weights, bool transposed) {
     auto type = cast<TensorType>(weights.getValue().getType());
     Type element = type.getElementType();
-    if (!(element.isF32() || element.isF16() || element.isBF16()) || !type.hasStaticShape() || type.getRank() < 2)
+    const bool bytes = isByte(element);
+    if (!(bytes || element.isF32() || element.isF16() || element.isBF16()) || !type.hasStaticShape() || type.getRank() < 2)
       return {};
     MatrixBytes matrix;
     matrix.bits = element.getIntOrFloatBitWidth();
-    matrix.transposed = op.getTransposeB();
+    matrix.transposed = transposed;
+    matrix.integers = isa<IntegerType>(element);
     ArrayRef<int64_t> shape = type.getShape();
     matrix.depth = shape[shape.size() - (matrix.transposed ? 1 : 2)];
     matrix.columns = shape[shape.size() - (matrix.transposed ? 2 : 1)];
@@ -121,7 +162,7 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
     }
     Zeros zeros;
     constexpr double kMeant = 0.8; // of groups of four have just two: somebody made them so
-    if (matrix.bits == 16 && matrix.depth % kGroupOfFour == 0) {
+    if (matrix.bits <= 16 && matrix.depth % kGroupOfFour == 0) {
       const TwoOfFourSample sample = sampledTwoOfFour(matrix);
       const bool meant = sample.full >= kMeant;
       if (sample.good == 1 || meant) {
@@ -131,7 +172,7 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
           zeros.offence = offence;
       }
     }
-    if (sampledZeroRows(matrix) == 0)
+    if (bytes || sampledZeroRows(matrix) == 0)
       return zeros;
     std::vector<uint8_t> flags = nonzeroRows(matrix);
     zeros.blocks = DenseI64ArrayAttr::get(&getContext(),

@@ -14,7 +14,7 @@ inline constexpr const char *kNonzeroBlocksAttr = "lathe.nonzero_blocks";
 /// are multiplied (support/BlockSteps.h). Only where some block is left out.
 inline constexpr const char *kBlockStepsAttr = "lathe.block_steps";
 
-/// On a product by constant weights of 16-bit floats, a unit: they are 2:4 sparse along K (support/TwoOfFour.h).
+/// On a product by constant weights of 8 or 16 bits, a unit: they are 2:4 sparse along K (support/TwoOfFour.h).
 inline constexpr const char *kTwoOfFourAttr = "lathe.two_of_four";
 
 } // namespace lathe

@@ -133,6 +133,50 @@ def test_two_of_four(tmp_path):
     lathe_cli.lathe("prune", path, "--scheme", "2:4", "--check")
 
 
+def write_codes(path, element):
+    """One product in f16 of 2:4 sparse codes of 8 bits, of what a model quantized ahead."""
+    rng = np.random.default_rng(5)
+    codes = helper.make_tensor("w", element, [K, 64], np.rint(two_of_four(rng, K, 64) * 20).ravel().astype(np.int8).tolist())
+    constants = [codes, *(helper.make_tensor(n, TensorProto.FLOAT16, [], [s]) for n, s in (("sx", 0.05), ("sw", 0.01))),
+                 helper.make_tensor("zero", element, [], [0])]
+    nodes = [helper.make_node("QuantizeLinear", ["x", "sx", "zero"], ["q"]), helper.make_node("DequantizeLinear", ["q", "sx", "zero"], ["a"]),
+             helper.make_node("DequantizeLinear", ["w", "sw", "zero"], ["b"]), helper.make_node("MatMul", ["a", "b"], ["y"])]
+    value = lambda name, dims: helper.make_tensor_value_info(name, TensorProto.FLOAT16, dims)
+    graph = helper.make_graph(nodes, "g", [value("x", ["M", K])], [value("y", ["M", 64])], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
+
+
+@pytest.mark.parametrize("element,kernel,allow", [
+    (TensorProto.FLOAT8E4M3FN, "gemm.sparse.promoted", []), (TensorProto.INT8, "gemm.sparse.pingpong", []),
+    (TensorProto.FLOAT8E4M3FN, "gemm.sparse.pingpong", ["--allow=reduced-sums"])])
+def test_two_of_four_codes(tmp_path, element, kernel, allow):
+    """Codes are what tensor cores multiply, whose zeros mean zero; the engine is the same where it is made from the text of a
+    phase."""
+    path, options = tmp_path / "m.onnx", ["--sparse-weights=always", "--target=sm_90a", *allow]
+    write_codes(path, element)
+    lathe_cli.lathe("compile", path, "-o", tmp_path / "whole.lathe", *options)
+    assert kernel in kernels(tmp_path / "whole.lathe"), kernels(tmp_path / "whole.lathe")
+    lathe_cli.lathe("compile", path, "-o", tmp_path / "m.mlir", "--stop-after=sparsify", *options)
+    assert "lathe.two_of_four" in (tmp_path / "m.mlir").read_text()
+    lathe_cli.lathe("compile", tmp_path / "m.mlir", "-o", tmp_path / "m.lathe")
+    assert (tmp_path / "m.lathe").read_bytes() == (tmp_path / "whole.lathe").read_bytes()
+
+
+@pytest.mark.parametrize("scheme", ["w8a8-int8", "w8a8-fp8"])
+def test_quantizing_keeps_two_of_four(tmp_path, scheme):
+    """Pruned first, quantized then: a zero's code is zero."""
+    write_model(tmp_path / "m.onnx", np.float32)
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(32, K)).astype(np.float32))
+    lathe_cli.lathe("prune", tmp_path / "m.onnx", "-o", tmp_path / "p.onnx", "--scheme", "2:4", "--apply", "all")
+    lathe_cli.lathe("quantize", tmp_path / "p.onnx", "-o", tmp_path / "q.onnx", "--scheme", scheme, "--data", tmp_path / "x.npz")
+    model = onnx.load(tmp_path / "q.onnx")
+    codes = [numpy_helper.to_array(t).astype(np.float32) for t in model.graph.initializer if len(t.dims) == 2 and t.data_type != TensorProto.FLOAT]
+    assert len(codes) == 2
+    for w in codes:
+        along = [(np.moveaxis(w, axis, -1).reshape(-1, 4) != 0).sum(axis=1).max() <= 2 for axis in (0, 1)]
+        assert any(along) and w.any()
+
+
 def test_blocks_of_64(tmp_path):
     """sm_90a reads the blocks of 64x64 that are not zero where --sparse-weights=always says so; the engine is the same
     where it is made from the text of a phase."""

@@ -46,6 +46,15 @@ std::vector<KernelVariant> variantsOf(const KernelDesc &d, const char *target = 
   return all.ok() ? *all : std::vector<KernelVariant>();
 }
 
+/// Codes of 8 bits with results of bf16.
+KernelDesc productOfBytes(DimExpr m, DType type, bool reducedSums) {
+  KernelDesc d = product(m, 4096, 4096, type);
+  d.buffers[2].dtype = DType::BF16;
+  d.resultBare = false;
+  d.allowReducedSums = reducedSums;
+  return d;
+}
+
 bool isSparse(const KernelVariant &v) { return KernelConfig::parse(v.spec.config)->form->product.sparse; }
 
 TEST(ChooseSparse, ZerosAreLeftOutWhereThatIsAskedFor) {
@@ -61,6 +70,27 @@ TEST(ChooseSparse, ZerosAreLeftOutWhereThatIsAskedFor) {
     }
   for (KernelDesc d : {product(64, 4096, 4096, DType::F16), product(4, 4096, 14336)})
     EXPECT_TRUE(isSparse(variantsOf(d).front()));
+}
+
+TEST(ChooseSparse, ElementsOfEightBits) {
+  for (auto [type, reduced, promoted] : {std::tuple(DType::F8E4M3FN, false, true), {DType::F8E4M3FN, true, false},
+                                         {DType::F8E5M2, false, true}, {DType::I8, false, false}, {DType::UI8, true, false}})
+    for (int64_t m : {1, 16, 200, 8192})
+      for (const KernelVariant &v : variantsOf(productOfBytes(m, type, reduced))) {
+        const KernelConfig c = *KernelConfig::parse(v.spec.config);
+        EXPECT_TRUE(c.form->product.sparse) << v.spec.config;
+        EXPECT_EQ(c.form->wgmma.promoted, promoted) << v.spec.config;
+        EXPECT_EQ(c.tileK, 128);
+        EXPECT_EQ(v.spec.buffers[1].packing, "sparse24x8t");
+        EXPECT_LE(*v.spec.launches[0].sharedBytes.constant(), 227 << 10);
+      }
+  // Results that TMA does not store transposed, sums scaled by blocks.
+  KernelDesc wide = productOfBytes(200, DType::I8, false), scaled = productOfBytes(200, DType::F8E4M3FN, false);
+  wide.buffers[2].dtype = DType::I32;
+  scaled.blockScales = true;
+  for (const KernelDesc &d : {wide, scaled})
+    for (const KernelVariant &v : variantsOf(d))
+      EXPECT_FALSE(isSparse(v)) << v.spec.config;
 }
 
 // test/perf/gpu/results/sparse-h100.log.

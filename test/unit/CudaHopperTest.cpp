@@ -416,6 +416,35 @@ TEST_F(CudaHopper, SparseWeightsCompile) {
   compile(/*harmlessSpills=*/false);
 }
 
+/// The same of 8 bits: sums of i32, of f32 that the tensor cores keep, and promoted ones.
+TEST_F(CudaHopper, SparseWeightsOfEightBitsCompile) {
+  struct Form {
+    const char *config, *a, *b, *sum, *half;
+  };
+  for (const Form &f : {Form{"gemm.sparse.cooperative.t384.m192.n256.k128.s4", "f8E4M3FN", "f8E4M3FN", "f32", "bf16"},
+                        Form{"gemm.sparse.pingpong.t384.m128.n128.k128.s6.c2", "f8E5M2", "f8E4M3FN", "f32", "f16"},
+                        Form{"gemm.sparse.promoted.t384.m192.n128.k128.s4", "f8E4M3FN", "f8E4M3FN", "f32", "bf16"},
+                        Form{"gemm.sparse.promoted.t384.m16.n128.k128.s8", "f8E4M3FN", "f8E5M2", "f32", "bf16"},
+                        Form{"gemm.sparse.promoted.t384.m64.n256.k128.s5.c2", "f8E4M3FN", "f8E4M3FN", "f32", "bf16"},
+                        Form{"gemm.sparse.cooperative.t384.m128.n256.k128.s5", "i8", "i8", "i32", "bf16"},
+                        Form{"gemm.sparse.cooperative.streamk.t384.m256.n128.k128.s4", "ui8", "i8", "i32", "f16"}}) {
+    std::string name = nameOf("sparse8"), x = "tensor<?x528x" + std::string(f.a) + ", #lathe.t<[M, 528]>>",
+                w = "tensor<320x528x" + std::string(f.b) + ">", y = "tensor<?x320x" + std::string(f.sum) + ", #lathe.t<[M, 320]>>",
+                z = "tensor<?x320x" + std::string(f.half) + ", #lathe.t<[M, 320]>>", r = "tensor<320x" + std::string(f.sum) + ">";
+    CudaCase c{fn(name, "(%x: " + x + ", %w: " + w + ", %r: " + r + ") -> " + z,
+                  "  %0 = lathe.matmul %x, %w {transpose_b} : (" + x + ", " + w + ") -> " + y + "\n  %1 = lathe.add %0, %r : (" + y +
+                      ", " + r + ") -> " + y + "\n  %2 = lathe.cast %1 : (" + y + ") -> " + z + "\n  return %2 : " + z),
+               f.config};
+    c.packing = "sparse24x8t";
+    c.maps = 4;
+    if (std::string_view(f.config).find(".streamk.") != std::string_view::npos)
+      c.workspace = "20000000";
+    CudaKernel kernel = add(name, c);
+    EXPECT_NE(kernel.source.find("wgmma.mma_async.sp.sync.aligned"), std::string::npos);
+  }
+  compile(/*harmlessSpills=*/false);
+}
+
 /// Weights with blocks of zeros, stored either way: tiles of few rows and of many, a residual that a map brings.
 TEST_F(CudaHopper, BlockSparseWeightsCompile) {
   struct Form {

@@ -128,10 +128,54 @@ TEST(TwoOfFour, PackingKeepsEveryElement) {
     }
 }
 
+/// Element [k, n] of 8 bits as wgmma.sp finds it: a word has the places of 32 of K of a column.
+uint8_t unpackedByte(const std::vector<std::byte> &packed, int64_t k, int64_t n, int64_t depth, int64_t columns) {
+  const int64_t panels = (columns + 15) / 16, steps = (depth + 127) / 128, step = k / 128, panel = n / 16, row = n % 16;
+  const int64_t lane = row % 8 * 4 + k % 64 / 32 * 2 + row / 8, group = k % 32 / 4;
+  uint32_t word;
+  std::memcpy(&word, packed.data() + panels * steps * 1024 + (((panel * steps + step) * 32 + lane) * 2 + k % 128 / 64) * 4, 4);
+  for (int64_t i = 0; i < 2; ++i)
+    if ((word >> (group * 4 + i * 2) & 3) == k % 4) {
+      const int64_t kept = k % 128 / 4 * 2 + i;
+      return uint8_t(packed[(((panel * steps + step) * 2 + row / 8) * 4 + kept / 16) * 128 + row % 8 * 16 + kept % 16]);
+    }
+  return 0;
+}
+
+TEST(TwoOfFour, PackingKeepsEveryByte) {
+  for (DType type : {DType::F8E4M3FN, DType::F8E5M2, DType::I8, DType::UI8})
+    for (auto [k, n] : {std::pair<int64_t, int64_t>{128, 16}, {400, 45}, {8, 1}, {6, 3}})
+      for (bool transposed : {false, true}) {
+        const std::vector<uint16_t> wide = sparseMatrix(k, n);
+        std::vector<uint8_t> w(wide.size());
+        for (size_t i = 0; i < w.size(); ++i) // of integers 0x80 is a number
+          w[i] = (wide[i] & 0x7fff) == 0 ? (isFloat(type) && wide[i] ? 0x80 : 0) : wide[i] % 3 ? uint8_t(1 + wide[i] % 120) : 0x80;
+        std::vector<uint8_t> bytes = w;
+        for (int64_t i = 0; transposed && i < k; ++i)
+          for (int64_t c = 0; c < n; ++c)
+            bytes[c * k + i] = w[i * n + c];
+        auto packer = WeightPacker::of(twoOfFourRecipe(transposed, 8), type,
+                                       transposed ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n});
+        ASSERT_TRUE(packer.ok());
+        auto from = std::as_bytes(std::span(bytes));
+        ASSERT_TRUE(packer->prepare(from).ok());
+        std::vector<std::byte> packed(packer->bytes());
+        EXPECT_EQ(int64_t(packed.size()), (n + 15) / 16 * ((k + 127) / 128) * (1024 + 256)); // 5/8 of whole panels
+        packer->pack(from, 0, packed);
+        const uint8_t counted = isFloat(type) ? 0x7f : 0xff;
+        for (int64_t i = 0; i < k; ++i)
+          for (int64_t c = 0; c < n; ++c)
+            EXPECT_EQ(unpackedByte(packed, i, c, k, n) & counted, w[i * n + c] & counted) << i << ", " << c;
+      }
+}
+
 TEST(TwoOfFour, OtherTypesAndShapesAreRefused) {
   EXPECT_FALSE(WeightPacker::of("sparse24", DType::F32, {64, 16}).ok());
   EXPECT_FALSE(WeightPacker::of("sparse24", DType::I16, {64, 16}).ok());
   EXPECT_FALSE(WeightPacker::of("sparse24x", DType::F16, {64, 16}).ok());
+  EXPECT_FALSE(WeightPacker::of("sparse24x8", DType::F16, {64, 16}).ok());
+  EXPECT_FALSE(WeightPacker::of("sparse24", DType::F8E4M3FN, {64, 16}).ok());
+  EXPECT_FALSE(WeightPacker::of("sparse24x8", DType::Bool, {64, 16}).ok());
   EXPECT_FALSE(WeightPacker::of("sparse24t", DType::F16, {2, 64, 16}).ok());
   EXPECT_FALSE(WeightPacker::of("sparse24", DType::F16, {64}).ok());
   EXPECT_FALSE(WeightPacker::of("sparse24", DType::F16, {0, 16}).ok());

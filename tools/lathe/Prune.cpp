@@ -57,7 +57,7 @@ Status measure(const PruneRequest &options, const std::string &path, const Prune
     row.wins = leavesOut && share <= kWins;
     if (!leavesOut)
       row.why = "no kernel is expected to gain 3 % from these zeros: CPUs leave out blocks of 1x16 and 4x16 that are "
-                "all zero, sm_90a two of four (2:4) and blocks of 64x64 in 16-bit weights";
+                "all zero, sm_90a two of four (2:4) in weights of 8 or 16 bits and blocks of 64x64 in 16-bit weights";
     else if (!row.wins)
       row.why = "measured gain below 3 %";
     report.rows.push_back(std::move(row));

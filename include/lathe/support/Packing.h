@@ -31,6 +31,7 @@
 //                                       both filled with zeros
 //   sparse24      [1.., K, N]        -> the nonzero halves of a 2:4 sparse matrix (TwoOfFour.h), then where they were
 //                                       (below); sparse24t [1.., N, K] -> the same. Floats of 16 bits
+//   sparse24x8    [1.., K, N]        -> the same of floats and integers of 8 bits; sparse24x8t [1.., N, K]
 //   bsr64c<C>     [1.., K, N]        -> the blocks of 64 x 64 that are not all zero (BlockSteps.h), and where they were
 //                                       (below); bsr64c<C>t [1.., N, K] -> the same. Floats of 16 bits
 //
@@ -51,6 +52,9 @@
 // of a lane being its operand of both products by 32 of K in the step: columns lane / 4 (low half) and 8 further (high half)
 // at k = 32 * (lane % 4 / 2) + 16 * (lane % 2) + 0 .. 15, four bits for each four of K from the lowest on: the place of the
 // first element that is kept, then of the second. Weights that are not 2:4 are refused by WeightPacker::prepare.
+// Of 8 bits (`sparse24x8`) steps are of 128 and core matrices of 8 x 16, so that elements take the same bytes; [P][Q][32][2]
+// words are a lane's operands of the two products by 64 of K: of column lane / 4 + 8 * (lane % 2) at
+// k = 64 * word + 32 * (lane % 4 / 2) + 0 .. 31.
 //
 // `bsr64` has words of 32 bits first: how many bytes on the bits of the panels begin, the steps, the blocks, and a zero;
 // [pairs of panels + 1] the number of the first step of each pair and that of the end; of each panel of a pair
@@ -98,7 +102,7 @@ struct PanelLayout {
   int64_t interleave = 1;         ///< Matrix, MatrixTransposed, Filters: I
   int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel; Gates: G;
                                          ///< Filters: C, which `channels` fills up to a multiple of I
-  int64_t codeBits = 0;           ///< Fragments: B
+  int64_t codeBits = 0;           ///< Fragments: B; TwoOfFour: of an element, 8 or 16
   int64_t blockRows = 1, capacity = 0; ///< Blocks: R and C; Bsr: C
   bool fromTransposed = false;    ///< Blocks, TwoOfFour, Bsr: of [N, K]
   int64_t tile = 2, stride = 1;   ///< Winograd: results along a side of a tile
@@ -123,10 +127,13 @@ struct PanelLayout {
   int64_t rowsAt(int64_t bits) const { return (panels() + 1) * (32 / bits); }
   int64_t valuesAt(int64_t bits) const { return (panels() + 1 + capacity + 15) / 16 * 16 * (32 / bits); }
   /// TwoOfFour: steps of K, and bytes of a panel's elements and of its words.
-  static constexpr int64_t kSparseStep = 64;
-  int64_t sparseSteps() const { return (depth + kSparseStep - 1) / kSparseStep; }
-  int64_t sparseValueBytes() const { return panel * sparseSteps() * kSparseStep; }
-  int64_t sparseWordBytes() const { return sparseSteps() * 32 * 4; }
+  static constexpr int64_t kSparseStepBytes = 128; ///< of K in a step
+  int64_t sparseStep() const { return kSparseStepBytes * 8 / codeBits; }
+  int64_t sparseSteps() const { return (depth + sparseStep() - 1) / sparseStep(); }
+  int64_t sparseValueBytes() const { return panel * sparseSteps() * kSparseStepBytes / 2; }
+  int64_t sparseWordBytes() const { return sparseSteps() * sparseWordBytesOfStep(codeBits / 8); }
+  /// Of a panel and a step, of elements of so many bytes.
+  static constexpr int64_t sparseWordBytesOfStep(int64_t elementBytes) { return 32 * 4 * 2 / elementBytes; }
   /// Bsr: where the bits of panels, steps and blocks begin, and what a block takes, in bytes; words of bits of a panel.
   static constexpr int64_t kBsrBytes = 64 * 64 * 2;
   int64_t bsrWords() const { return (depth + 2047) / 2048; }
@@ -149,8 +156,8 @@ std::string blocksRecipe(int64_t rows, int64_t capacity, bool transposed);
 /// The recipe of blocks of 64 x 64 of which at most `capacity` are packed.
 std::string bsrRecipe(int64_t capacity, bool transposed);
 
-/// The recipe of 2:4 sparse matrices.
-std::string twoOfFourRecipe(bool transposed);
+/// The recipe of 2:4 sparse matrices of elements of 8 or 16 bits.
+std::string twoOfFourRecipe(bool transposed, int bits = 16);
 
 /// Packs one weight in pieces (panels, or rows), any of them at any time: an engine is written
 /// without holding its weights twice.
@@ -183,6 +190,7 @@ private:
 
   PanelLayout layout;
   int64_t bits = 0; ///< of an element; below 8 several lie in a byte, the first lowest
+  bool integers = false;
   uint64_t source = 0;
   /// Blocks, once prepared: the first of each panel and the end; the first row of each.
   std::vector<uint32_t> firsts, rows;

@@ -20,12 +20,13 @@ namespace lathe {
 /// Columns of a panel, and so of a block.
 inline constexpr int64_t kBlockColumns = 16;
 
-/// A dense matrix [K, N] of floats of 16, 32 or 64 bits, aligned in no way; `transposed`: memory has [N, K].
+/// A dense matrix [K, N] of floats or integers of 8 to 64 bits, aligned in no way; `transposed`: memory has [N, K].
 struct MatrixBytes {
   std::span<const std::byte> bytes; ///< depth * columns elements
   unsigned bits = 32;
   int64_t depth = 0, columns = 0;
   bool transposed = false;
+  bool integers = false; ///< which have no -0
 
   int64_t panels() const { return (columns + kBlockColumns - 1) / kBlockColumns; }
   /// Whether the element is 0 or -0.
