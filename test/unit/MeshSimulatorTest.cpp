@@ -4,6 +4,8 @@
 // Against what can be worked out by hand, and against times of SimGrid, which test/perf/mesh/against_simgrid.py wrote.
 //
 //===----------------------------------------------------------------------===//
+#include "../../lib/analysis/MessageNetwork.h"
+
 #include "lathe/analysis/MeshSimulator.h"
 
 #include <algorithm>
@@ -72,9 +74,30 @@ TEST(CollectiveTimes, ATreeGoesUpAndDown) {
   EXPECT_NEAR(*std::max_element(slow.begin(), slow.end()), 3e-6 + 2 * inside + 2 * (1e-6 + 5e-6 + 1e6 / 1e10), 1e-12);
 }
 
-TEST(CollectiveTimes, PortsAreSharedMaxMinFairly) {
-  // Ranks 0 and 1 on one host, 2 on another: what goes to the other host is slower, and leaves the port of a GPU's
-  // host to nobody, as these are ports of their own.
+TEST(MessageNetwork, SharesPortsMaxMinFairly) {
+  // Three messages go to port y, which leaves each 2 bytes a second. One of them comes from port a, and needs less than
+  // half of it: the other message of a has the rest, 4 and not 3, and all 6 when it is alone.
+  MessageNetwork network;
+  const int a = network.addPort(6), b = network.addPort(6), c = network.addPort(6);
+  const int x = network.addPort(6), y = network.addPort(6);
+  network.send(0, a, x, 20, 0, 0);
+  network.send(0, a, y, 6, 0, 1);
+  network.send(0, b, y, 6, 0, 2);
+  network.send(0, c, y, 6, 0, 3);
+  double time = 0;
+  std::vector<int> arrived;
+  ASSERT_TRUE(network.next(time, arrived));
+  std::sort(arrived.begin(), arrived.end());
+  EXPECT_EQ(arrived, (std::vector<int>{1, 2, 3}));
+  EXPECT_NEAR(time, 3, 1e-9);
+  ASSERT_TRUE(network.next(time, arrived));
+  EXPECT_EQ(arrived, std::vector<int>{0});
+  EXPECT_NEAR(time, 3 + (20 - 3 * 4) / 6.0, 1e-9);
+  EXPECT_FALSE(network.next(time, arrived));
+}
+
+TEST(CollectiveTimes, LinksBetweenHostsHavePortsOfTheirOwn) {
+  // Two hosts of two ranks: what goes to the other host is slower, and takes nothing of what a rank sends within its own.
   MeshTopology topology = topologyOf(2, 2);
   topology.peers.messageSeconds = topology.network.messageSeconds = 0;
   const std::vector<double> times = timesOf(topology, CollectiveAlgorithm::OneShot, 1000000, std::vector<double>(4));
