@@ -24,9 +24,6 @@ namespace {
 
 using Sizes = std::map<std::string, int64_t>;
 
-/// Up to so many bytes ranks that are processes send everything to everyone (runtime/comm/tcp/TcpRank.cpp).
-constexpr int64_t kOneShotBytes = 16384;
-
 bool holds(const Condition &condition, const Sizes &sizes) {
   Result<int64_t> lhs = condition.lhs.evaluate(sizes), rhs = condition.rhs.evaluate(sizes);
   if (!lhs || !rhs)
@@ -191,7 +188,7 @@ Result<CollectiveAlgorithm> usualAlgorithm(const MeshTopology &topology, Collect
     if (kind != CollectiveKind::AllReduce)
       return CollectiveAlgorithm::Direct;
     if (ranks > kMostCollectiveRanks)
-      return bytes <= kOneShotBytes ? CollectiveAlgorithm::OneShot : CollectiveAlgorithm::TwoShot;
+      return bytes <= kMostOneShotBytesOverSockets ? CollectiveAlgorithm::OneShot : CollectiveAlgorithm::TwoShot;
     switch (allReduceForm(bytes, ranks, dtype, /*inArena=*/true)) {
     case AllReduceForm::OneShot:
       return CollectiveAlgorithm::OneShot;

@@ -96,6 +96,10 @@ enum class AllReduceForm : uint8_t {
   Direct,  ///< the same on the operands themselves, between two meetings
 };
 
+/// Up to so many bytes ranks that are processes, and meet over sockets, send all of an all-reduce to everyone: one way
+/// instead of two.
+inline constexpr int64_t kMostOneShotBytesOverSockets = 16384;
+
 /// Types that slots carry: an element of 0xFF bytes says that a slot is empty, which of these is a NaN.
 constexpr bool goesThroughSlots(DType dtype) {
   return dtype == DType::F32 || dtype == DType::F16 || dtype == DType::BF16;

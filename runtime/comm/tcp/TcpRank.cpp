@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "TcpRank.h"
 
+#include "lathe/engine/CollectiveAbi.h"
+
 #include <algorithm>
 #include <cstring>
 #include <poll.h>
@@ -10,8 +12,6 @@ namespace lathe::runtime::tcp {
 
 namespace {
 
-/// Up to so many bytes everyone sends all of an AllReduce to everyone: one way instead of two.
-constexpr int64_t kOneShotBytes = 16384;
 constexpr uint64_t kMostText = 1 << 20;
 
 /// What Begin and End say: how it went, whether because of another rank, and what is run.
@@ -402,7 +402,7 @@ Status TcpRank::allReduce(std::span<const int64_t> members, size_t mine, const E
   const auto n = int64_t(members.size()), size = int64_t(bitWidth(x.dtype) / 8), elements = x.rows * x.run;
   const auto *in = static_cast<const std::byte *>(x.in);
   auto *out = static_cast<std::byte *>(x.out);
-  const bool isOneShot = elements * size <= kOneShotBytes;
+  const bool isOneShot = elements * size <= engine::kMostOneShotBytesOverSockets;
   // Elements [begin(m), begin(m + 1)) are those that member m adds.
   auto begin = [&](size_t m) { return elements / n * int64_t(m) + std::min<int64_t>(int64_t(m), elements % n); };
   const int64_t first = isOneShot ? 0 : begin(mine), count = isOneShot ? elements : begin(mine + 1) - first;
