@@ -48,7 +48,7 @@ constexpr std::array<GpuRow, 5> kGpus{{
     {"sm_90a", 90, true, 132, 227 << 10, 228 << 10, 2048, 4.8e12, 67e12, 989e12, "H200"},
     {"sm_100a", 100, true, 148, 227 << 10, 228 << 10, 2048, 8e12, 75e12, 2250e12, "B200"},
 }};
-constexpr double kEventSeconds = 1.664e-6;
+constexpr double kEventSeconds = 1.664e-6, kExchangedBytesPerSecond = 3e11;
 
 bool hostHas(std::string_view name) {
 #if defined(__x86_64__)
@@ -228,8 +228,14 @@ Result<Target> Target::parse(std::string_view text) {
 TargetRates ratesOf(const Target &target) {
   for (const GpuRow &row : kGpus)
     if (target.name == row.name)
-      return {row.bytesPerSecond, row.fmaFlops, row.tensorCoreFlops, kEventSeconds, row.card};
+      return {row.bytesPerSecond, row.fmaFlops, row.tensorCoreFlops, kEventSeconds, kExchangedBytesPerSecond, row.card};
   return {};
+}
+
+LaunchTime launchTime(const Target &target, const LaunchWork &work, double flopsPerSecond, double bytesPerSecond) {
+  const double units = std::min(1.0, work.blocks / std::max(target.smCount, 1)), memory = std::min(1.0, 2 * units);
+  const double computing = work.flops / (units * flopsPerSecond), moving = work.bytes / (memory * bytesPerSecond);
+  return {std::max(computing, moving), computing >= moving ? units : memory};
 }
 
 Target Target::forGpu(int major, int minor) {

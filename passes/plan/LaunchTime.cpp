@@ -52,16 +52,10 @@ LaunchTime launchTime(exec::LaunchOp launch, exec::KernelOp kernel, ArrayRef<Ker
       grid *= double(std::max<int64_t>(1, valueAt(size, own).value_or(1)));
     blocks = std::max(blocks, grid);
   }
-  // Blocks go to idle multiprocessors first. What they draw from memory is taken as if half of the
-  // multiprocessors drew all that there is: less is gained then, and not too much promised.
-  double units = std::min(1.0, blocks / std::max(target.smCount, 1));
-  double memory = std::min(1.0, 2 * units);
-  double flops = valueAt(kernel.getFlops().expr(), own).value_or(0),
-         bytes = valueAt(kernel.getBytes().expr(), own).value_or(0);
-  double computing = std::max(flops, 0.0) /
-                     (units * (isOnTensorCores(kernel, *spec) ? rates.tensorCoreFlops : rates.fmaFlops));
-  double moving = std::max(bytes, 0.0) / (memory * rates.bytesPerSecond);
-  return {std::max(computing, moving), computing >= moving ? units : memory};
+  auto amount = [&](const DimExpr &expr) { return double(std::max<int64_t>(0, valueAt(expr, own).value_or(0))); };
+  const LaunchWork work = {blocks, amount(kernel.getFlops().expr()), amount(kernel.getBytes().expr())};
+  return launchTime(target, work, isOnTensorCores(kernel, *spec) ? rates.tensorCoreFlops : rates.fmaFlops,
+                    rates.bytesPerSecond);
 }
 
 } // namespace lathe::plan

@@ -16,10 +16,6 @@ using Point = std::map<std::string, int64_t>;
 std::optional<int64_t> valueAt(const DimExpr &expr, const Point &point);
 
 /// Of one launch on a GPU, by what it computes and moves and by the grid of the variant that these sizes choose.
-struct LaunchTime {
-  double seconds = 0; ///< alone on the device
-  double share = 1;   ///< of the device that it takes while it runs, in (0, 1]
-};
 LaunchTime launchTime(exec::LaunchOp launch, exec::KernelOp kernel, llvm::ArrayRef<KernelVariant> variants,
                       const Target &target, const TargetRates &rates, const Point &point);
 

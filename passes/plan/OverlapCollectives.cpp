@@ -41,10 +41,7 @@ using plan::Point, plan::RowDim;
 constexpr int kSecondPart = 1, kCollectives = 2; ///< streams
 /// Rows of the second part are multiples of it, so that tiles of products are whole, and one of so many of all rows.
 constexpr int64_t kRowsOfTile = 128, kPart = 4;
-/// Bytes a second that a GPU gets from the others of its host while it reduces. Measured over NVLink
-/// (test/perf/gpu/results/collectives-h200.log, collectives-four-h100.log: 16 MB).
-constexpr double kExchangedBytes = 3e11;
-/// What of exchanges is hidden, measured as above: products have all multiprocessors, and blocks that begin late end
+/// What of exchanges is hidden, measured over NVLink: products have all multiprocessors, and blocks that begin late end
 /// late.
 constexpr double kHidden = 0.5;
 /// What must be gained of the time of the program.
@@ -279,7 +276,7 @@ private:
   }
   double exchangeTime(exec::CollectiveOp op, int64_t count) const {
     const double bytes = double(plan::valueAt(plan::bytesOf(op.getInput().getType()), at(count)).value_or(0));
-    return bytes * 2 * double(ranks - 1) / double(ranks) / kExchangedBytes;
+    return bytes * 2 * double(ranks - 1) / double(ranks) / rates.exchangedBytesPerSecond;
   }
 
   double wholeTime(int64_t count) {

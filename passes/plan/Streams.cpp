@@ -149,7 +149,7 @@ private:
     for (auto [i, memory] : llvm::enumerate(launch.getBuffers()))
       (i >= inputs && i < shared ? effects.writes : effects.reads).push_back(plan::rootOf(memory));
 
-    plan::LaunchTime time = plan::launchTime(launch, kernel, *variants, target, rates, point);
+    LaunchTime time = plan::launchTime(launch, kernel, *variants, target, rates, point);
     step.seconds = time.seconds;
     step.share = time.share;
     return success();

@@ -5,6 +5,7 @@
 
 #include "Strategies.h"
 
+#include "lathe/codegen/TargetRates.h"
 #include "lathe/support/Status.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -16,7 +17,9 @@ namespace lathe::shard {
 struct Costs {
   /// Of GPUs with tensor cores that reach each other's memory over links of hundreds of GB a second. A meeting is a
   /// kernel of some microseconds, and one boundary more that nothing fuses over.
-  static Costs ofGpus() { return {.flops = 5e14, .bytes = 3e12, .meetingSeconds = 8e-6, .exchangedBytes = 2.5e11}; }
+  static Costs ofGpus(const TargetRates &rates) {
+    return {.flops = 5e14, .bytes = 3e12, .meetingSeconds = 8e-6, .exchangedBytes = rates.exchangedBytesPerSecond};
+  }
 
   double flops = 5e10;        ///< a second, of a rank
   double bytes = 1e10;        ///< a second that a rank reads or writes

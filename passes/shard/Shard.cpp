@@ -54,7 +54,7 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
         rankBytes = bytes;
     addHintsOfModel(module, ranks, hints);
     shard::StateLayouts states;
-    const shard::Costs costs = isForGpus(module) ? shard::Costs::ofGpus() : shard::Costs();
+    const shard::Costs costs = costsOf(module);
     for (func::FuncOp func : module.getOps<func::FuncOp>()) {
       // Text that has been through here.
       if (func.walk([](Operation *op) {
@@ -84,13 +84,17 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
         state.setType(shard::localType(state.getType(), found->second, ranks));
   }
 
-  /// Whether all targets are GPUs. A division is one for all targets.
-  static bool isForGpus(ModuleOp module) {
-    SmallVector<std::string> targets = optionStrings(module, "targets");
-    return !targets.empty() && llvm::all_of(targets, [](const std::string &name) {
+  /// Of GPUs where all targets are. A division is one for all targets, and goes by the first.
+  static shard::Costs costsOf(ModuleOp module) {
+    std::optional<Target> first;
+    for (const std::string &name : optionStrings(module, "targets")) {
       Result<Target> target = Target::parse(name);
-      return target && target->isCuda();
-    });
+      if (!target || !target->isCuda())
+        return {};
+      if (!first)
+        first = *target;
+    }
+    return first ? shard::Costs::ofGpus(ratesOf(*first)) : shard::Costs();
   }
 
   static shard::Hint hintOf(StringRef text) {

@@ -243,6 +243,21 @@ TEST(Target, DataSheets) {
   }
 }
 
+TEST(Target, TimesOfLaunches) {
+  const Target hopper = *Target::parse("sm_90a");
+  auto timeOf = [&](const LaunchWork &work) { return launchTime(hopper, work, 1e12, 1e9); };
+  // A grid that fills the device, once bound by operations and once by memory.
+  EXPECT_DOUBLE_EQ(timeOf({1000, 2e12, 1e9}).seconds, 2);
+  EXPECT_DOUBLE_EQ(timeOf({1000, 2e12, 3e9}).seconds, 3);
+  // A quarter of the multiprocessors computes a quarter, and draws half of what memory gives.
+  const double quarter = hopper.smCount / 4.0;
+  EXPECT_DOUBLE_EQ(timeOf({quarter, 1e12, 0}).seconds, 4);
+  EXPECT_DOUBLE_EQ(timeOf({quarter, 1e12, 0}).share, 0.25);
+  EXPECT_DOUBLE_EQ(timeOf({quarter, 0, 1e9}).seconds, 2);
+  EXPECT_DOUBLE_EQ(timeOf({quarter, 0, 1e9}).share, 0.5);
+  EXPECT_DOUBLE_EQ(launchTime(*Target::parse("x86-64-v3"), {1, 2e12, 1e9}, 1e12, 1e9).seconds, 2);
+}
+
 TEST(Target, Lists) {
   Result<std::vector<Target>> list = Target::parseList("x86-64-v3, sm_80,sm_90a,sm_90");
   ASSERT_TRUE(list.ok());

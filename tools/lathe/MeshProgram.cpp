@@ -117,7 +117,7 @@ private:
 
   double bytesOf(int32_t buffer) const { return valueOf(plan.buffers[size_t(buffer)].bytes, sizes); }
 
-  /// A roofline. What a kernel draws from memory is taken as if half of the multiprocessors drew all that there is.
+  /// A roofline at the topology's rates, and a time that each kernel takes beside its work.
   void describe(const LaunchStep &launch, MeshStep &made) const {
     const Kernel &kernel = plan.kernels[size_t(launch.kernel)];
     made.name = kernel.name;
@@ -128,22 +128,17 @@ private:
     for (auto it = kernel.variants.rbegin(); it != kernel.variants.rend(); ++it)
       if (std::all_of(it->guard.begin(), it->guard.end(), [&](const Condition &c) { return holds(c, own); }))
         variant = &*it;
-    double units = 1, peak = 1;
-    if (target.isCuda()) {
-      double blocks = 1;
-      for (const Launch &one : variant->launches) {
-        double grid = 1;
-        for (const DimExpr &size : one.grid)
-          grid *= std::max(1.0, valueOf(size, own));
-        blocks = std::max(blocks, grid);
-      }
-      units = std::min(1.0, blocks / std::max(target.smCount, 1));
-      peak = peakFlops(target, variant->config) / ratesOf(target).tensorCoreFlops;
+    LaunchWork work = {1, valueOf(kernel.flops, own), valueOf(kernel.bytes, own)};
+    for (const Launch &one : variant->launches) {
+      double grid = 1;
+      for (const DimExpr &size : one.grid)
+        grid *= std::max(1.0, valueOf(size, own));
+      work.blocks = std::max(work.blocks, grid);
     }
     const analysis::KernelRates &rates = topology.kernels;
+    const double peak = target.isCuda() ? peakFlops(target, variant->config) / ratesOf(target).tensorCoreFlops : 1;
     made.seconds = rates.seconds + (target.isCuda() && goesThroughTiles(variant->config) ? rates.tileSeconds : 0) +
-                   std::max(valueOf(kernel.flops, own) / (units * peak * rates.flops),
-                            valueOf(kernel.bytes, own) / (std::min(1.0, 2 * units) * rates.bytesPerSecond));
+                   launchTime(target, work, peak * rates.flops, rates.bytesPerSecond).seconds;
   }
 
   Status describe(const CollectiveStep &step, MeshStep &made) {

@@ -20,10 +20,27 @@ struct TargetRates {
   /// H200 (test/perf/gpu/results/submit-h200.log: between the last kernel of a step and the first of
   /// the next, 1.664 us), and taken for the other cards too.
   double eventSeconds = 0;
+  /// From the other cards of a host while it reduces what comes. Measured over NVLink, of 16 MB on two H200 and on four
+  /// H100 (test/perf/gpu/results: collectives-h200.log, collectives-four-h100.log), and taken for the other cards too.
+  double exchangedBytesPerSecond = 0;
   std::string_view card = {};    ///< "H200"
 };
 
 TargetRates ratesOf(const Target &target);
+
+/// What a launch does.
+struct LaunchWork {
+  double blocks = 1; ///< of its grid
+  double flops = 0, bytes = 0;
+};
+struct LaunchTime {
+  double seconds = 0; ///< alone on the device
+  double share = 1;   ///< of the device that it takes while it runs, in (0, 1]
+};
+/// By a roofline at these rates of the whole device. Blocks go to idle multiprocessors first, and compute on as many.
+/// What they draw from memory is taken as if half of the multiprocessors drew all that there is. On a CPU a launch has
+/// the whole.
+LaunchTime launchTime(const Target &target, const LaunchWork &work, double flopsPerSecond, double bytesPerSecond);
 
 /// Operations a second that a kernel of this configuration can do at most: of tensor cores, in the type
 /// that it gives them, where it uses these, else f32 FMAs. 0 for a CPU.
