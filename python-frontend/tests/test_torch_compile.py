@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """torch.compile(backend="lathe")."""
+import gc
 import os
 import pathlib
 import subprocess
@@ -37,6 +38,17 @@ def compiled(monkeypatch):
         return made[-1]
 
     return net, torch.compile(net, backend=counted, dynamic=True), made
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_of_cycles_is_left_as_it_was(enabled):
+    """torch.export runs without it."""
+    (gc.enable if enabled else gc.disable)()
+    try:
+        assert torch.compile(lambda x: x + 1, backend="lathe")(torch.ones(3)).sum() == 6
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
 
 
 def test_one_engine_for_all_sizes(compiled):
