@@ -254,10 +254,14 @@ static bool runsOverRows(const KernelDesc &desc, int64_t lanes) {
 }
 
 /// Whether a gather's or a transpose's results, dense and of one known shape, have rows of which a vector takes less than
-/// 8 bytes: then vectors cross the ends of rows, and what an element is made of is read element by element.
+/// 8 bytes: then vectors cross the ends of rows, and what an element is made of is read element by element. Not where
+/// places are no integers: such elements are sums of several (roi_align, grid_sample), of which a thread computes one.
 static bool readsOverRows(const KernelDesc &desc, int64_t inRows, int64_t lanes) {
   if ((!desc.dataIndices && desc.movedSizes.empty()) || desc.serial)
     return false;
+  for (int i = 1; desc.kind == KernelDesc::Kind::Copy && desc.dataIndices && i < desc.numInputs; ++i)
+    if (isFloat(desc.buffers[i].dtype))
+      return false;
   const std::vector<DimExpr> &dims = desc.buffers[desc.numInputs].dims;
   if (dims.size() < 2 || product(dims).constant().value_or(0) < lanes)
     return false;

@@ -86,6 +86,21 @@ TEST(Choose, GathersOfOddRowsRunOverTheirEnds) {
   EXPECT_EQ(chosen(DType::F32, {DimExpr::symbol("N"), 7}).config, "pointwise.t128");
 }
 
+TEST(Choose, SamplesBetweenElementsAreComputedOneAThread) {
+  auto chosen = [](DType places) {
+    KernelDesc d = desc(KernelDesc::Kind::Copy, DType::F32, {1000, 256, 7, 7});
+    BufferArg given = d.buffers[0];
+    given.dtype = places;
+    given.dims = given.physical = {1000, 4};
+    d.buffers.insert(d.buffers.begin() + 1, given);
+    d.numInputs = 2;
+    d.dataIndices = true;
+    return chooseVariants(d, *Target::parse("sm_90a"))->front().spec.config;
+  };
+  EXPECT_EQ(chosen(DType::F32), "pointwise.t128");
+  EXPECT_EQ(chosen(DType::I32), "pointwise.t128.v4");
+}
+
 TEST(Choose, SumsOfNeighboursShareRows) {
   auto chosen = [](int64_t channels, int64_t height, int64_t width, int64_t rowsRead, int64_t taps, bool last, int64_t contiguous = -1) {
     const std::vector<DimExpr> dims = last ? std::vector<DimExpr>{8, height, width, channels} : std::vector<DimExpr>{8, channels, height, width};
