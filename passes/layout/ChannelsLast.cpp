@@ -17,6 +17,7 @@
 #include "../simplify/Patterns.h"
 #include "ConvProducts.h"
 #include "GroupedNorms.h"
+#include "PadGroups.h"
 #include "SpreadConvs.h"
 
 #include "lathe/ir/Sampling.h"
@@ -360,8 +361,10 @@ struct ChannelsLastPass : impl::ChannelsLastPassBase<ChannelsLastPass> {
       module.walk([&](Operation *op) { images |= isa<ConvOp, PoolOp>(op); });
       if (target->isCuda() && !(hopper && images))
         continue;
-      if (!target->isCuda())
+      if (!target->isCuda()) {
         rewriteSpreadConvs(module, target->lanes(DType::F32) / 2);
+        padGroups(module, target->lanes(DType::F32));
+      }
       if (hopper)
         splitGroupedRows(module);
       RewritePatternSet patterns(&getContext());
