@@ -4,7 +4,7 @@
     torch_zoo.py run [NAME...] [--log=FILE]     both ways, with fixed sizes and with 20 shapes; goes on where FILE ends
     torch_zoo.py race [NAME...] [--log=FILE]    against torch's inductor: seconds to the first result, latency
                  [--device=cuda] [--jobs=8 --cores=2]   (race.py); goes on where FILE ends
-    torch_zoo.py table FILE                     counts, or ratios and their geometric means
+    torch_zoo.py table [FILE]                   counts, or ratios and their geometric means; results/race.tsv without it
 
 Without names: the sixty of SIXTY. Each family, way and form is done in a process of its own, on one core, with a
 deadline. Ways: `compile` is torch.compile, parameters as inputs, one of which is changed between calls; `export` is
@@ -254,7 +254,7 @@ def main():
     parser.add_argument("--budget", type=float, default=math.inf, help="of a race: no family is begun after these seconds")
     options = parser.parse_args()
     if options.verb == "table":
-        return table(options.names[0])
+        return table(options.names[0] if options.names else os.path.join(HERE, "results", "race.tsv"))
     import families
     names = options.names or SIXTY
     unknown = [name for name in names if name not in families.FAMILIES]
