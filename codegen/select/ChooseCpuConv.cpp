@@ -10,6 +10,7 @@
 #include "ChooseCpu.h"
 
 #include "lathe/codegen/DirectConv.h"
+#include "lathe/support/ConvGroups.h"
 #include "lathe/support/Packing.h"
 #include "lathe/support/Winograd.h"
 

@@ -6,6 +6,7 @@
 #include "HopperConv.h"
 
 #include "lathe/codegen/DirectConv.h"
+#include "lathe/support/ConvGroups.h"
 
 namespace lathe {
 

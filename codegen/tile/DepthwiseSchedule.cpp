@@ -16,7 +16,7 @@
 #include "Depthwise.h"
 #include "Product.h"
 
-#include "lathe/codegen/DirectConv.h"
+#include "lathe/support/ConvGroups.h"
 
 using namespace mlir;
 

@@ -14,9 +14,9 @@
 
 #include "ConvProducts.h"
 
-#include "lathe/codegen/DirectConv.h"
 #include "lathe/ir/WeightStore.h"
 #include "lathe/passes/EvaluateOp.h"
+#include "lathe/support/ConvGroups.h"
 
 #include <cstring>
 
@@ -27,7 +27,7 @@ namespace {
 
 /// The least number of filters in a group, `each` or more, of which panels can be made.
 int64_t paddedFilters(int64_t groups, int64_t each, int64_t lanes) {
-  while (each % lanes != 0 && (lanes % each != 0 || groups * each % lanes != 0))
+  while (!panelsFitGroups(groups, each, lanes))
     ++each;
   return each;
 }

@@ -10,6 +10,7 @@
 
 #include "lathe/codegen/Config.h"
 #include "lathe/codegen/DirectConv.h"
+#include "lathe/support/ConvGroups.h"
 #include "lathe/support/Packing.h"
 #include "lathe/support/Winograd.h"
 #include "lathe/support/Half.h"

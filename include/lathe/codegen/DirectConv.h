@@ -83,12 +83,6 @@ struct ConvGeometry {
   }
 };
 
-/// Whether a vector of `lanes` results belongs to whole groups, whose channels one vector holds.
-/// Many channels would be worth a product of their own.
-inline bool groupsFitLanes(int64_t channels, int64_t filters, int64_t lanes) {
-  return channels <= 8 && channels <= filters && lanes % filters == 0;
-}
-
 } // namespace lathe
 
 #endif // LATHE_CODEGEN_DIRECTCONV_H

@@ -288,7 +288,9 @@ def rivals(row, sets):
             print(f"{row['name']}: torch has another result: error {error:.1e}")
         return {"torch": launches}
     if kind == "int8":
-        return {"torch": [lambda t=t: torch._int_mm(t["a"], t["w"].t(), out=t["y"]) for t in sets]} if row["m"] > 16 and row["result"] == "i32" else {}
+        if row["m"] <= 16 or row["result"] != "i32":
+            return {}
+        return {"torch": [lambda t=t: torch._int_mm(t["a"], t["w"].t(), out=t["y"]) for t in sets]}
     if kind == "tf32":
         torch.backends.cuda.matmul.allow_tf32 = True
         return {"torch": [lambda t=t: torch.mm(t["a"], t["w"].t(), out=t["y"]) for t in sets]}

@@ -85,8 +85,9 @@ def save_model(path, m, n, k, kind, block, zero, element):
 def prepare_one(folder, stem, case, config=None):
     path = os.path.join(folder, stem)
     save_model(path + ".onnx", *case)
-    made = subprocess.run([LATHE, "compile", path + ".onnx", f"--target={TARGET}", "--stop-after=codegen", "--sparse-weights=never", "-o", path + ".mlir"] +
-                          ([f"--config=*={config}"] if config else []), capture_output=True, text=True)
+    made = subprocess.run([LATHE, "compile", path + ".onnx", f"--target={TARGET}", "--stop-after=codegen",
+                           "--sparse-weights=never", "-o", path + ".mlir",
+                           *([f"--config=*={config}"] if config else [])], capture_output=True, text=True)
     if made.returncode:
         sys.exit(f"{stem}: {made.stderr}")
     text = open(path + ".mlir").read()
