@@ -35,7 +35,6 @@ Loaded::Loaded(const std::string &path) {
 void Loaded::index() {
   constants.clear();
   uses.clear();
-  uses.clear();
   std::set<std::string> inputs;
   for (const auto &input : proto.graph().input())
     inputs.insert(input.name());

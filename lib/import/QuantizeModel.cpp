@@ -644,8 +644,10 @@ Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, con
     Smoother(model, recipe, recipePath).run();
     std::map<std::string, HostTensor> weights;
     for (const std::string &name : names)
-      if (auto found = model.constants.find(name); found != model.constants.end())
-        weights[name] = inType(model.read(*found->second), DType::F32);
+      if (auto found = model.constants.find(name); found != model.constants.end()) {
+        const DType type = typeOf(*found->second);
+        weights[name] = inType(model.read(*found->second), type == DType::F16 || type == DType::BF16 ? type : DType::F32);
+      }
     return weights;
   });
 }

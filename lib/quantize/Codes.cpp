@@ -13,9 +13,7 @@ namespace lathe::quantize {
 
 constexpr double kGreatestE4M3 = 448;
 
-/// The least number of a type of 16 bits that is not below a scale; of other types the scale. Numbers below the normal ones
-/// of f16 are far apart: codes by a scale that is one of them are as exact as the numbers that they stand for.
-static float roundedUp(float scale, DType type) {
+float roundedUp(float scale, DType type) {
   if (type != DType::F16 && type != DType::BF16)
     return scale;
   HostTensor number(type, {});

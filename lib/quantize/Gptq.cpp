@@ -60,7 +60,7 @@ Result<GptqResult> gptq(const HostTensor &weight, const WeightRecipe &recipe, co
             for (int64_t j = k; j < k + block; ++j)
               most = std::max(most, std::fabs(row[j]));
             auto scale = float(most / greatest);
-            scales[n] = std::isnormal(scale) ? scale : 1;
+            scales[n] = std::isnormal(scale) ? roundedUp(scale, weight.dtype) : 1;
           } else {
             scales[n] = result.weight.scales.real(scalePlace(k, first + n));
           }
@@ -81,6 +81,12 @@ Result<GptqResult> gptq(const HostTensor &weight, const WeightRecipe &recipe, co
   });
   for (size_t i = 0; i < codes.size(); ++i)
     result.weight.codes.setInteger(int64_t(i), codes[i]);
+  if (HostTensor &scales = result.weight.scales; scales.dtype != DType::F32 && bitWidth(weight.dtype) == 16) { // of its type
+    HostTensor wide(DType::F32, scales.dims);
+    for (int64_t i = 0; i < scales.count(); ++i)
+      wide.setReal(i, scales.real(i));
+    scales = std::move(wide);
+  }
   return result;
 }
 

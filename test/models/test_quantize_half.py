@@ -88,6 +88,21 @@ def test_methods(tmp_path, method):
     by_recipe(tmp_path)
 
 
+@pytest.mark.parametrize("factor", [1.0, 1e-4, 3e-6])
+def test_gptq_by_scales_of_half(tmp_path, factor):
+    """Codes are chosen for the scales as f16 holds them: GPTQ is not behind plain rounding where those are far apart."""
+    values = write_half(tmp_path / "m.onnx", "f16", factor)
+    data = examples(tmp_path)
+    x = np.load(data)["x"].astype(np.float16).astype(np.float64)
+    lost = {}
+    for method in (), ("--data", data, "--method=gptq"):
+        quantize(tmp_path, "w8a16", *method)
+        made = weights_of(tmp_path / "q.onnx")
+        meant = numpy_helper.to_array(made["w1_quantized"]) * numpy_helper.to_array(made["w1_scale"]).astype(np.float64)
+        lost[bool(method)] = ((x @ (meant - values["w1"])) ** 2).sum()
+    assert lost[True] <= lost[False]
+
+
 def test_report(tmp_path):
     """What codes lose is computed in f32."""
     values = write_half(tmp_path / "m.onnx", "f16")

@@ -60,7 +60,7 @@ Result<std::vector<std::pair<size_t, size_t>>> neighbouringLayers(const std::str
 quantize::Recipe partOf(const quantize::Recipe &recipe, const std::vector<QuantizedLayer> &layers,
                         const std::set<std::string> &results);
 
-/// The weights as they are, times the recipe's factors, in f32.
+/// The weights as they are, times the recipe's factors: those of 16 bits in their type, others in f32.
 Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, const quantize::Recipe &recipe,
                                                     const std::set<std::string> &names);
 

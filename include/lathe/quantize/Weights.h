@@ -57,6 +57,10 @@ struct EqualizedPair {
 /// and the second of one at most.
 std::vector<std::vector<double>> equalize(std::vector<LayerMagnitudes> layers, std::span<const EqualizedPair> pairs);
 
+/// The least number of a type of 16 bits that is not below a scale; of other types the scale. Numbers below the normal ones
+/// of f16 are far apart: codes by a scale that is one of them are as exact as the numbers that they stand for.
+float roundedUp(float scale, DType type);
+
 struct GptqResult {
   QuantizedWeight weight;
   double damping = 0; ///< of the mean of the diagonal, as it was needed
@@ -66,7 +70,8 @@ struct GptqResult {
 /// GPTQ (Frantar et al., "GPTQ: accurate post-training quantization", 2022): inputs in their order, the error of each
 /// spread over those to come by the inverse of the damped Gram matrix. Scales are those of quantizeWeight, of blocks
 /// when the block is reached. `damping`: added to the diagonal, in means of it; ten times as much until the matrix is
-/// positive definite. `weight` [depth, n] or [n, depth] of f32, as the recipe's axis says. Errors of quantizeWeight,
+/// positive definite. `weight` [depth, n] or [n, depth] of f32, f16 or bf16, as the
+/// recipe's axis says: scales are f32 that hold numbers of its type. Errors of quantizeWeight,
 /// and Invalid where the Gram matrix is not finite or of another size.
 Result<GptqResult> gptq(const HostTensor &weight, const WeightRecipe &recipe, const Gram &gram, double damping,
                         const std::string &name);
