@@ -25,6 +25,9 @@ using namespace mlir;
 namespace lathe {
 namespace {
 
+/// More filters than so many for each one would take too much memory, for what vectors of 8 and 16 results gain.
+constexpr int64_t kMostPadding = 4;
+
 /// The least number of filters in a group, `each` or more, of which panels can be made.
 int64_t paddedFilters(int64_t groups, int64_t each, int64_t lanes) {
   while (!panelsFitGroups(groups, each, lanes))
@@ -57,7 +60,7 @@ void padGroupsOf(ConvOp op, int64_t lanes) {
       !isa<FloatType>(type.getElementType()) || !op.getW().getDefiningOp<ConstantOp>())
     return;
   const int64_t each = type.getDimSize(0) / groups, channels = type.getDimSize(1), padded = paddedFilters(groups, each, lanes);
-  if (padded == each || channels == 1 || (type.getRank() <= 4 && groupsFitLanes(channels, each, lanes)))
+  if (padded == each || padded > kMostPadding * each || channels == 1 || (type.getRank() <= 4 && groupsFitLanes(channels, each, lanes)))
     return; // groups of one channel and of few have kernels of their own
   OpBuilder b(op);
   Value filters = padFilters(b, op, groups, each, padded);
