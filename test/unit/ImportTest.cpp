@@ -129,32 +129,36 @@ TEST_F(ImportTest, BitFlipsAreErrorsOrModels) {
 constexpr const char *kPad = R"(<ir_version: 8, opset_import: ["" : 17]>
 g (float[N, 3] x, int64[4] pads) => (float[K, L] y) { y = Pad <mode = "reflect"> (x, pads) })";
 
-/// An axis decides which sizes a result has: it cannot come with the run.
-constexpr const char *kFourier = R"(<ir_version: 9, opset_import: ["" : 20]>
-g (float[N, 8, 2] x, int64 axis) => (float[N, K, 2] y) { y = DFT (x, "", axis) })";
+/// The sizes of a block decide how many channels a result has: they cannot come with the run.
+constexpr const char *kBlocks = R"(<ir_version: 9, opset_import: ["" : 18]>
+g (float[N, 10, 12] x, int64[2] block) => (float[N, C, 4, 7] y) {
+  image = Constant <value = int64[2] {4, 7}> ()
+  y = Col2Im (x, image, block)
+})";
 
 TEST_F(ImportTest, ReportNamesNeededInputsAndConstantsHelp) {
-  auto module = import(kFourier);
+  auto module = import(kBlocks);
   ASSERT_TRUE(module.ok()) << module.status().str();
   LegalizeReport report;
   ASSERT_TRUE(mlir::failed(legalize(**module, report)));
   EXPECT_EQ(report.code(), ErrorCode::Unsupported);
   ASSERT_EQ(report.nodes.size(), 1u);
-  EXPECT_EQ(report.nodes[0].needs, std::vector<std::string>{"axis"});
-  EXPECT_EQ(report.nodes[0].node, "DFT_0");
-  EXPECT_NE(report.json().find("\"op\":\"DFT\""), std::string::npos);
+  EXPECT_EQ(report.nodes[0].needs, std::vector<std::string>{"block"});
+  EXPECT_EQ(report.nodes[0].node, "Col2Im_1");
+  EXPECT_NE(report.json().find("\"op\":\"Col2Im\""), std::string::npos);
 
   ImportOptions options;
-  HostTensor axis(DType::I64, {});
-  axis.setInteger(0, 1);
-  options.constants["axis"] = axis;
-  module = import(kFourier, options);
+  HostTensor block(DType::I64, {2});
+  block.setInteger(0, 1);
+  block.setInteger(1, 5);
+  options.constants["block"] = block;
+  module = import(kBlocks, options);
   ASSERT_TRUE(module.ok()) << module.status().str();
   report = {};
   ASSERT_TRUE(mlir::succeeded(legalize(**module, report)));
   EXPECT_EQ(entry(**module).getNumArguments(), 1u);
   EXPECT_EQ(dimsOf(entry(**module).getResultTypes()[0]),
-            (std::vector<DimExpr>{DimExpr::symbol("N"), 8, 2}));
+            (std::vector<DimExpr>{DimExpr::symbol("N"), 2, 4, 7}));
 }
 
 TEST_F(ImportTest, ConstantsMustFitTheirInput) {
