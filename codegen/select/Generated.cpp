@@ -144,7 +144,7 @@ static int64_t clusterForRow(const KernelDesc &desc, const Target &target, int64
 /// Bytes of a vector of so many elements, in the widest input of the data's size.
 static int64_t vectorBytes(const KernelDesc &desc, int64_t lanes) {
   DimExpr all = product(desc.parallel) * product(desc.reduction);
-  int64_t bytes = 0;
+  int64_t bytes = 1; // of inputs that are all broadcast nothing is known
   for (int i = 0; i < desc.numInputs; ++i)
     if (product(desc.buffers[i].dims) == all)
       bytes = std::max<int64_t>(bytes, lanes * bitWidth(desc.buffers[i].dtype) / 8);

@@ -303,10 +303,12 @@ bool HopperGemm::allows(const KernelConfig &c) const {
   // Sums of 8-bit floats are f32 unless the user allows less.
   if (c.form->wgmma.promoted != promoted || (promoted && isSplit(c) && c.tileN > 128))
     return false;
+  // A part waits for the data of its first step.
+  const bool eachPartHasSteps = sizes.k.constant() && *sizes.k.constant() / (kStepBytes / elementBytes) >= c.cluster;
   return c.tileN > 0 && c.tileN <= 256 && c.tileN % columns == 0 && c.tileM > 0 &&
          c.tileM % rows == 0 && c.tileM <= (isSplit(c) ? 64 : 128) && c.cluster >= 1 &&
          c.cluster <= 8 &&
-         (isSplit(c) || c.cluster == 1 || (c.form->wgmma.parts && sumsOf(c) <= kPartsSums) ||
+         (isSplit(c) || c.cluster == 1 || (c.form->wgmma.parts && sumsOf(c) <= kPartsSums && eachPartHasSteps) ||
           (isPaired(c) && bAlongK && !desc.resultPair && c.form->wgmma.plain()));
 }
 

@@ -17,7 +17,7 @@ template <typename Word> bool anyNonzero(const std::byte *at, int64_t count, boo
     std::memcpy(&word, at + i * int64_t(sizeof word), sizeof word);
     all |= word;
   }
-  return (integers ? all : Word(all << 1)) != 0; // without the sign
+  return (integers ? all : Word(all << 1)) != 0; // of floats without the sign: -0 is zero, too
 }
 
 bool anyNonzero(const MatrixBytes &m, int64_t element, int64_t count) {

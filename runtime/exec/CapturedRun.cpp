@@ -230,7 +230,7 @@ Status Run::runSegment(int32_t block, const Segment &segment) {
   std::vector<void *> now;
   for (int32_t b : segment.buffers)
     now.push_back(addresses[b]);
-  if (graph.handle && graph.addresses != now && graph.others != now) {
+  if (!graph.addresses.empty() && graph.addresses != now && graph.others != now) { // also where its graph made room for others
     graph.others = std::move(now);
     graph.lastStep = number;
     return runAll();
