@@ -46,8 +46,9 @@ class Plan:
 def plan(source: Any, *, target: str | None = None) -> list[Plan]:
     """The plans of an engine, an entry and target each.
 
-    `source` is an engine, its path or its bytes, or a model: a path, bytes or an onnx.ModelProto, which is compiled for
-    this. `target`: of an engine these alone, of a model what it is compiled for.
+    `source` is the path or the bytes of an engine, or a model: a path, bytes or an onnx.ModelProto, which is compiled
+    for this. (The verb `lathe plan` is another thing: the memory planner alone.) `target`: of an engine these alone,
+    of a model what it is compiled for.
 
     >>> import onnx.parser
     >>> model = onnx.parser.parse_model(

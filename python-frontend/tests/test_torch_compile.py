@@ -40,12 +40,29 @@ def compiled(monkeypatch):
     return net, torch.compile(net, backend=counted, dynamic=True), made
 
 
+@pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_collector_of_cycles_is_left_as_it_was(enabled):
-    """torch.export runs without it."""
+def test_the_collector_of_cycles_waits_for_torch_export(monkeypatch, enabled, fails):
+    """And is then as it was, also where torch.export fails."""
+    export, seen = torch.export.export, []
+
+    def watched(*args, **kwargs):
+        seen.append(gc.isenabled())
+        if fails:
+            raise ValueError("planted")
+        return export(*args, **kwargs)
+
+    monkeypatch.setattr(torch.export, "export", watched)
+    torch._dynamo.reset()
     (gc.enable if enabled else gc.disable)()
     try:
-        assert torch.compile(lambda x: x + 1, backend="lathe")(torch.ones(3)).sum() == 6
+        call = torch.compile(lambda x: x + 1, backend="lathe")
+        if fails:
+            with pytest.raises(Exception, match="planted"):
+                call(torch.ones(3))
+        else:
+            assert call(torch.ones(3)).sum() == 6
+        assert seen == [False]
         assert gc.isenabled() == enabled
     finally:
         gc.enable()

@@ -7,13 +7,11 @@ arguments: the CPU, or a GPU, whose memory is read and written in place.
 """
 from __future__ import annotations
 
-import contextlib
-import gc
 import re
 import threading
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +22,7 @@ from .._context import Context
 from .._errors import Code, Error
 from ._arguments import Changing, Run, negated
 from ._call import Call, device_of, target_of
+from ._export import traced
 from ._fallback import Partitioned, refused
 from ._graph import ready, write
 from ._parameters import Parameters, is_parameter
@@ -36,19 +35,6 @@ _MOST_ENGINES = 8  # of one graph, whose numbers and fixed sizes take so many va
 class LeftToTorch(UserWarning):
     """What torch runs itself: a graph that shall be differentiated, numbers that take ever new values, or with
     `fallback` operators that lathe does not have."""
-
-
-@contextlib.contextmanager
-def _collector_waits() -> Iterator[None]:
-    """Python's collector of cycles does not run inside: a trace makes many objects and keeps most of them, which the
-    collector visits again and again, a seventh of the time that torch.export takes."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _without_sizes(module: Any) -> tuple[Any, list[int]]:
@@ -263,8 +249,7 @@ class Compiled:
                       if at not in numbers]
         given = [a for at, a in enumerate(given) if at not in numbers]
         try:
-            with _collector_waits():
-                program = torch.export.export(module, tuple(given), dynamic_shapes=tuple(sizes))
+            program = traced(module, tuple(given), dynamic_shapes=tuple(sizes))
         except Exception as problem:
             raise Error(Code.UNSUPPORTED, f"torch.export does not take the graph: {problem}") from problem
         program = applied(ready(program), self._passes)

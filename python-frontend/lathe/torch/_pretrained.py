@@ -17,6 +17,7 @@ from .._compiler import PathLike
 from .._engine import Engine
 from .._errors import Code, Error
 from ._backend import FixedSizes, about_sizes
+from ._export import traced
 from ._fallback import refused
 from ._graph import write
 
@@ -98,7 +99,7 @@ def _exported(module: Any, inputs: Sequence[Any], sizes: Any, strict: bool) -> A
     positions as are embedded)."""
     for last in (False, False, True):
         try:
-            return torch.export.export(module, tuple(inputs), dynamic_shapes=sizes, strict=strict)
+            return traced(module, tuple(inputs), dynamic_shapes=sizes, strict=strict)
         except Exception as problem:
             if last:
                 raise
