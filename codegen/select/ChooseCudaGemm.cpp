@@ -181,7 +181,7 @@ Status ProductChoice::addInvariant() {
         ranges.back().first = upTo;
       else
         ranges.emplace_back(upTo, c);
-      from = upTo + 1;
+      from = std::min(upTo, kMany) + 1; // the last range has no end
     }
   bool more = true;
   for (const auto &[upTo, c] : ranges)

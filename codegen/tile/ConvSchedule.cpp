@@ -110,7 +110,8 @@ bool isOnePixel(ConvOp op) {
   auto all = [](ArrayRef<int64_t> values, int64_t is) {
     return llvm::all_of(values, [&](int64_t v) { return v == is; });
   };
-  for (const DimExpr &d : ArrayRef<DimExpr>(dimsOf(op.getW())).drop_front(2))
+  const std::vector<DimExpr> filters = dimsOf(op.getW());
+  for (const DimExpr &d : ArrayRef<DimExpr>(filters).drop_front(2))
     if (!(d == DimExpr(1)))
       return false;
   return all(op.getStrides(), 1) && all(op.getPads(), 0);
