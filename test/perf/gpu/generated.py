@@ -304,3 +304,17 @@ def relative_error(got, want):
     """Of the whole tensor: |got - want| / |want| in float64; NaN counts as 1e9."""
     e = float((got.double() - want).norm() / want.norm())
     return e if e == e else 1e9
+
+
+def command(doc, groups, prepare, run, only_run=(), with_config=False):
+    """A race's command line, `prepare FOLDER [GROUP...] [--config=NAME]` or `run FOLDER [GROUP...]`; exits with 1 where
+    a bar was missed. prepare(folder, groups[, config]) gets all groups where none is named; `only_run` are groups that
+    only `run` knows."""
+    words = [w for w in sys.argv[1:] if not w.startswith("--")]
+    config = [w.removeprefix("--config=") for w in sys.argv[1:] if w.startswith("--config=")]
+    known = {"prepare": [*groups], "run": [*groups, *only_run]}.get(words[0] if words else "", [])
+    if len(words) < 2 or any(group not in known for group in words[2:]) or not known or (config and not with_config):
+        sys.exit(doc)
+    if words[0] == "run":
+        sys.exit(int(run(words[1], words[2:]) > 0))
+    sys.exit(prepare(words[1], words[2:] or [*groups], *([config[-1] if config else ""] if with_config else [])))

@@ -20,7 +20,7 @@ import sys
 
 import numpy as np
 import race_gemm
-from generated import judge, median, race_rounds, ratio
+from generated import command, judge, median, race_rounds, ratio
 from plans import load_kernels
 from race_sparse import compile_kernel
 
@@ -233,9 +233,4 @@ def run(folder, groups):
 
 
 if __name__ == "__main__":
-    words = [w for w in sys.argv[1:] if not w.startswith("--")]
-    config = "".join(w[9:] for w in sys.argv[1:] if w.startswith("--config="))
-    if len(words) < 2 or words[0] not in ("prepare", "run") or any(g not in cases() for g in words[2:]):
-        sys.exit(__doc__)
-    sys.exit(prepare(words[1], words[2:] or list(cases()), config) if words[0] == "prepare"
-             else int(run(words[1], words[2:]) > 0))
+    command(__doc__, cases(), prepare, run, with_config=True)

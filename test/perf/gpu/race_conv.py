@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 
-from generated import LATHE, TARGET, compile_cubin, judge, launch_of, load, prepare_all, race, relative_error
+from generated import LATHE, TARGET, command, compile_cubin, judge, launch_of, load, prepare_all, race, relative_error
 from plans import unescape
 
 REPEATS = int("".join(w[10:] for w in sys.argv if w.startswith("--repeats=")) or 600)
@@ -435,9 +435,4 @@ def run(folder, groups):
 
 
 if __name__ == "__main__":
-    words = [w for w in sys.argv[1:] if not w.startswith("--")]
-    config = "".join(w[9:] for w in sys.argv[1:] if w.startswith("--config="))
-    if len(words) < 2 or words[0] not in ("prepare", "run") or any(g not in cases() for g in words[2:]):
-        sys.exit(__doc__)
-    sys.exit(prepare(words[1], words[2:] or list(cases()), config) if words[0] == "prepare"
-             else int(run(words[1], words[2:]) > 0))
+    command(__doc__, cases(), prepare, run, with_config=True)

@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 
-from generated import LATHE, TARGET, judge, median, race_rounds, ratio, relative_error
+from generated import LATHE, TARGET, command, judge, median, race_rounds, ratio, relative_error
 from plans import keep_kernels, load_kernels, make_between
 
 LLAMA = {"qkv": (6144, 4096), "o": (4096, 4096), "gateup": (28672, 4096), "down": (4096, 14336)}
@@ -365,9 +365,4 @@ def run(folder, groups):
 
 
 if __name__ == "__main__":
-    words = [w for w in sys.argv[1:] if not w.startswith("--")]
-    config = "".join(w[9:] for w in sys.argv[1:] if w.startswith("--config="))
-    if len(words) < 2 or words[0] not in ("prepare", "run") or any(g not in cases() for g in words[2:]):
-        sys.exit(__doc__)
-    sys.exit(prepare(words[1], words[2:] or list(cases()), config) if words[0] == "prepare"
-             else int(run(words[1], words[2:]) > 0))
+    command(__doc__, cases(), prepare, run, with_config=True)

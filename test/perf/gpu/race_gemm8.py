@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 
-from generated import LATHE, TARGET, judge, median, race_rounds, ratio, relative_error
+from generated import LATHE, TARGET, command, judge, median, race_rounds, ratio, relative_error
 from plans import keep_kernels, load_kernels, make_between
 from race_gemm import LLAMA, ROUNDS
 
@@ -342,9 +342,6 @@ def run(folder, groups):
 
 
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    if len(words) > 3 and words[0] == "sweep":
-        sys.exit(sweep(words[1], words[2], words[3:]))
-    if len(words) < 2 or words[0] not in ("prepare", "run") or any(g not in [*cases(), "sweep"] for g in words[2:]):
-        sys.exit(__doc__)
-    sys.exit(prepare(words[1], words[2:] or list(cases())) if words[0] == "prepare" else int(run(words[1], words[2:]) > 0))
+    if len(sys.argv) > 4 and sys.argv[1] == "sweep":
+        sys.exit(sweep(sys.argv[2], sys.argv[3], sys.argv[4:]))
+    command(__doc__, cases(), prepare, run, only_run=["sweep"])

@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 
-from generated import LATHE, TARGET, load, median, race_rounds, ratio, relative_error
+from generated import LATHE, TARGET, command, load, median, race_rounds, ratio, relative_error
 from plans import keep_kernels
 from race_gemm import LLAMA
 
@@ -181,6 +181,20 @@ def weights(row, t):
     return q * along(t["s"])
 
 
+def keeps_bits(name, t, launch, error, repeats):
+    """Whether a launch whose result t["y"] has this error was right, wrote nothing around it and repeats its bits."""
+    import torch
+    outside = t["padded"][:8].isnan().all() and t["padded"][-8:].isnan().all()
+    if not (error < 4e-3 and outside):
+        print(f"{name}: error {error:.1e}, memory around the result {'kept' if outside else 'WRITTEN'}")
+        return False
+    first = t["y"].view(torch.int16).clone()
+    for _ in range(repeats):
+        launch()
+    torch.cuda.synchronize()
+    return torch.equal(first, t["y"].view(torch.int16))
+
+
 def check(row, bind):
     """Relative error in the norm; infinite when something else was written, or other bits in another run."""
     import torch
@@ -190,15 +204,7 @@ def check(row, bind):
     launch()
     torch.cuda.synchronize()
     error = relative_error(t["y"], t["x"].double() @ weights(row, t).double().t())
-    outside = t["padded"][:8].isnan().all() and t["padded"][-8:].isnan().all()
-    if not (error < 4e-3 and outside):
-        print(f"{row['name']}: error {error:.1e}, memory around the result {'kept' if outside else 'WRITTEN'}")
-        return math.inf
-    first = t["y"].view(torch.int16).clone()
-    for _ in range(300 if row["group"] == "odd" else 10):
-        launch()
-    torch.cuda.synchronize()
-    return error if torch.equal(first, t["y"].view(torch.int16)) else math.inf
+    return error if keeps_bits(row["name"], t, launch, error, 300 if row["group"] == "odd" else 10) else math.inf
 
 
 def int4pack(row, t):
@@ -333,7 +339,4 @@ def summary(results):
 if __name__ == "__main__":
     if len(sys.argv) > 4 and sys.argv[1] == "sweep":
         sys.exit(sweep(sys.argv[2], sys.argv[3], sys.argv[4:]))
-    if len(sys.argv) < 3 or sys.argv[1] not in ("prepare", "run") or any(g not in [*cases(), "sweep"] for g in sys.argv[3:]):
-        sys.exit(__doc__)
-    sys.exit(prepare(sys.argv[2], sys.argv[3:] or list(cases())) if sys.argv[1] == "prepare"
-             else int(run(sys.argv[2], sys.argv[3:]) > 0))
+    command(__doc__, cases(), prepare, run, only_run=["sweep"])

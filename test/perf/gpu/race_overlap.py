@@ -14,7 +14,6 @@ import os
 import random
 import statistics
 import sys
-import time
 
 WAYS = {"waits": False, "overlaps": True}
 
@@ -62,16 +61,12 @@ def check(engine):
 
 def time_of(engine, overlap, sequences, prompt, count, **options):
     import torch
-    from profile_steps import warm
+    from profile_steps import wall, warm
     llm, kept = warm(engine, sequences, prompt, count + 80 + 4 * (prompt > 100) * sequences, overlap=overlap, **options)
     for _ in range(20):
         llm.step()
     torch.cuda.synchronize()
-    times = []
-    for _ in range(count):
-        begin = time.perf_counter()
-        llm.step()
-        times.append(time.perf_counter() - begin)
+    times = wall(llm, count)
     del kept
     return statistics.median(times) * 1e6
 
