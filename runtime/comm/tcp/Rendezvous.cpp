@@ -92,11 +92,18 @@ private:
     return "rendezvous at " + world.host + ":" + std::to_string(world.port);
   }
 
-  /// Waits for something to read on any of these.
-  void waitFor(std::vector<pollfd> &fds) const {
-    for (pollfd &fd : fds)
-      fd.events = POLLIN;
+  /// Waits until a stranger says something or somebody calls at `listener`, for 100 ms at most; callers become strangers.
+  void receiveStrangers(const Socket &listener, std::vector<Guest> &strangers) const {
+    std::vector<pollfd> fds = {{listener.fd(), POLLIN, 0}};
+    for (const Guest &guest : strangers)
+      fds.push_back({guest.socket.fd(), POLLIN, 0});
     poll(fds.data(), fds.size(), pollTime(deadline, 100));
+    while (true) {
+      Socket came = acceptFrom(listener);
+      if (!came.isOpen())
+        return;
+      strangers.push_back({std::move(came), {}});
+    }
   }
 
   //===--- rank 0 -----------------------------------------------------------===//
@@ -133,16 +140,7 @@ private:
     Status misfit;
     Deadline refuses = Deadline::never();
     while (missing > 0 && !refuses.passed()) {
-      std::vector<pollfd> fds = {{meeting.fd(), 0, 0}};
-      for (const Guest &guest : strangers)
-        fds.push_back({guest.socket.fd(), 0, 0});
-      waitFor(fds);
-      while (true) {
-        Socket came = acceptFrom(meeting);
-        if (!came.isOpen())
-          break;
-        strangers.push_back({std::move(came), {}});
-      }
+      receiveStrangers(meeting, strangers);
       for (size_t i = 0; i < strangers.size();) {
         Result<bool> complete = strangers[i].reader.advance(strangers[i].socket);
         if (complete && !*complete) {
@@ -309,16 +307,7 @@ private:
       }
     std::vector<Guest> strangers;
     for (int64_t missing = 2 * (world.ranks - 1 - world.rank); missing;) {
-      std::vector<pollfd> fds = {{listener.fd(), 0, 0}};
-      for (const Guest &guest : strangers)
-        fds.push_back({guest.socket.fd(), 0, 0});
-      waitFor(fds);
-      while (true) {
-        Socket came = acceptFrom(listener);
-        if (!came.isOpen())
-          break;
-        strangers.push_back({std::move(came), {}});
-      }
+      receiveStrangers(listener, strangers);
       for (size_t i = 0; i < strangers.size();) {
         Result<bool> complete = strangers[i].reader.advance(strangers[i].socket);
         if (complete && !*complete) {
