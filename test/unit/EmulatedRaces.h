@@ -21,6 +21,16 @@ namespace lathe::test {
 /// error. Any number of host threads may launch.
 const lathe_emu::RaceHooks *findRaces();
 
+/// The same for the kernels of this test program; false, and nothing done, in one that another sanitizer instruments.
+inline bool findRacesHere() {
+#ifdef LATHE_EMULATE_RACES
+  lathe_race_hooks(findRaces());
+  return true;
+#else
+  return false;
+#endif
+}
+
 } // namespace lathe::test
 
 #endif // LATHE_TEST_UNIT_EMULATEDRACES_H
