@@ -36,7 +36,7 @@ config.substitutions.append(("%source", source))
 config.substitutions.append(("%build", build))
 config.environment["PATH"] = os.pathsep.join(
     [bin_dir, "/usr/lib/llvm-22/bin", os.environ.get("PATH", "")])
-for variable in ("HOME", "LATHE_NVRTC", "LATHE_CACHE_DIR", "ASAN_OPTIONS", "UBSAN_OPTIONS"):
+for variable in ("HOME", "LATHE_NVRTC", "LATHE_CACHE_DIR", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LD_LIBRARY_PATH"):
     if variable in os.environ:
         config.environment[variable] = os.environ[variable]
 

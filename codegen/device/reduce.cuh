@@ -26,8 +26,9 @@ template <class T> LATHE_DEV T shuffleXor(T v, int mask) {
   return v;
 }
 
-struct SumOp { template <class T> static LATHE_METHOD T apply(T a, T b) { return (T)(a + b); } };
-struct ProdOp { template <class T> static LATHE_METHOD T apply(T a, T b) { return (T)(a * b); } };
+// Integers wrap, which C++ has for unsigned ones only.
+struct SumOp { template <class T> static LATHE_METHOD T apply(T a, T b) { return (T)(asUnsigned(a) + asUnsigned(b)); } };
+struct ProdOp { template <class T> static LATHE_METHOD T apply(T a, T b) { return (T)(asUnsigned(a) * asUnsigned(b)); } };
 struct MaxOp { template <class T> static LATHE_METHOD T apply(T a, T b) { return maximum(a, b); } };
 struct MinOp { template <class T> static LATHE_METHOD T apply(T a, T b) { return minimum(a, b); } };
 struct MaxNumOp { template <class T> static LATHE_METHOD T apply(T a, T b) { return maxNum(a, b); } };

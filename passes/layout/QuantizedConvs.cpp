@@ -78,8 +78,8 @@ public:
       missedRemark(op->getLoc(), "QuantizedConv") << ("8-bit operands are dequantized before the convolution: " + why);
       return;
     }
-    replace(op, x, w, filters);
     passedRemark(op->getLoc(), "QuantizedConv") << "8-bit operands are convolved as they are";
+    replace(op, x, w, filters);
   }
 
 private:

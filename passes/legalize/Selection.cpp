@@ -18,6 +18,7 @@
 
 #include "lathe/ir/Selection.h"
 
+#include <array>
 #include <limits>
 
 using namespace mlir;
@@ -187,7 +188,7 @@ LogicalResult unique(Node &n) {
     inverse = e.infer<GatherOp>(now, inverse, uint64_t(0));
   }
   Value values = e.infer<GatherOp>(axis ? x : e.reshape(x, {numElements(x.getType())}), firsts, uint64_t(axis.value_or(0)));
-  for (auto [i, result] : llvm::enumerate(ArrayRef{values, firsts, inverse, counts}))
+  for (auto [i, result] : llvm::enumerate(std::array{values, firsts, inverse, counts}))
     if (n.wants(i) && failed(i == 0 && areStrings ? n.setStrings(i, result) : n.set(i, result)))
       return failure();
   return success();

@@ -211,7 +211,7 @@ std::vector<Bytes> CudaBatch::run(const std::string &name, std::vector<Bytes> in
   // The kernels ahead write the inputs: before the launch, or while a programmatic one waits.
   std::function<void()> finish = [&] {
     for (size_t i = 0; i < inputs.size() && i < memory.size(); ++i)
-      std::memcpy(memory[i].get(), inputs[i].data(), std::min(sizes[i], inputs[i].size()));
+      std::copy_n(inputs[i].begin(), std::min(sizes[i], inputs[i].size()), reinterpret_cast<std::byte *>(memory[i].get()));
   };
   using Later = void (*)(void (*)(void *), void *);
   if (k->spec.launches.back().programmaticDependent)
