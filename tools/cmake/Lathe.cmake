@@ -56,14 +56,37 @@ function(lathe_add_library name)
   endif()
 endfunction()
 
+# lathe_links(RESULT LIBRARY... TO OTHER...): whether one of the libraries is, or links, itself or through others, one of
+# the OTHERs.
+function(lathe_links result)
+  cmake_parse_arguments(A "" "" "TO" ${ARGN})
+  set(found OFF)
+  set(todo ${A_UNPARSED_ARGUMENTS})
+  set(seen)
+  while(todo AND NOT found)
+    list(POP_FRONT todo library)
+    if(library IN_LIST A_TO)
+      set(found ON)
+    elseif(library MATCHES "^Lathe" AND TARGET ${library} AND NOT library IN_LIST seen)
+      list(APPEND seen ${library})
+      get_target_property(links ${library} INTERFACE_LINK_LIBRARIES)
+      if(links)
+        list(TRANSFORM links REPLACE "^\\$<LINK_ONLY:(.*)>$" "\\1")
+        list(APPEND todo ${links})
+      endif()
+    endif()
+  endwhile()
+  set(${result} ${found} PARENT_SCOPE)
+endfunction()
+
 # A unit test program on GoogleTest, run by ctest as `unit.<name>`. OPTIMIZED: a test that computes
 # much itself (emulated kernels, random problems by the million); MLIR ones always are, as the
 # precompiled header is.
 #
 # What reads bytes from outside and what runs engines is in `ctest -L sanitized` too. What links a code
-# generator would double the time of a check and is left to `tools/check --full`; so is NVRTC, which
-# opens a library of its own beside itself that the sanitizer's dlopen does not find, and what says
-# NOT_SANITIZED.
+# generator, itself or through a library of tests, would double the time of a check and is left to
+# `tools/check --full`; so is NVRTC, which opens a library of its own beside itself that the sanitizer's
+# dlopen does not find, and what says NOT_SANITIZED.
 function(lathe_add_unit_test name)
   cmake_parse_arguments(A "MLIR;OPTIMIZED;NOT_SANITIZED" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
@@ -80,7 +103,12 @@ function(lathe_add_unit_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/test/unit")
   add_test(NAME unit.${name} COMMAND ${name})
   set_property(GLOBAL APPEND PROPERTY LATHE_UNIT_TESTS ${name})
-  if(NOT A_NOT_SANITIZED AND NOT A_DEPS MATCHES "Lathe(Cpu|Cuda|Nvrtc|Passes|Compiler)(;|$)")
+  lathe_links(generates ${A_DEPS} TO LatheCpu LatheCuda LathePasses LatheCompiler)
+  if(generates)
+    # Those that compile kernels take longest. ctest starts them first, so that none runs alone at the end.
+    set_tests_properties(unit.${name} PROPERTIES COST 100)
+  endif()
+  if(NOT A_NOT_SANITIZED AND NOT generates AND NOT "LatheNvrtc" IN_LIST A_DEPS)
     set_property(GLOBAL APPEND PROPERTY LATHE_SANITIZED_TESTS ${name})
     set_tests_properties(unit.${name} PROPERTIES LABELS sanitized)
   endif()
