@@ -36,14 +36,14 @@ void Context::dropGraph(GraphHandle &handle) {
   graphs.removed();
 }
 
-/// Takes the graph that was used longest ago; null when there is none.
+/// Takes the graph that was launched longest ago; null when there is none.
 GraphHandle Context::takeOldestGraph(uint64_t before) {
   GraphHandle *oldest = nullptr;
   uint64_t last = before;
-  auto offer = [&](GraphHandle &handle, uint64_t lastStep) {
-    if (handle && lastStep < last && isOver(lastStep)) {
+  auto offer = [&](GraphHandle &handle, uint64_t lastLaunch) {
+    if (handle && lastLaunch < last && isOver(lastLaunch)) {
       oldest = &handle;
-      last = lastStep;
+      last = lastLaunch;
     }
   };
   for (auto &item : entries) {
@@ -51,7 +51,7 @@ GraphHandle Context::takeOldestGraph(uint64_t before) {
       for (Graph &graph : kept.second->graphs)
         offer(graph.handle, graph.lastStep);
     for (auto &kept : item.second.segments)
-      offer(kept.second.handle, kept.second.lastStep);
+      offer(kept.second.handle, kept.second.lastLaunch);
   }
   if (!oldest)
     return nullptr;
@@ -237,7 +237,7 @@ Status Run::runSegment(int32_t block, const Segment &segment) {
   }
   graph.others.clear();
   if (!graph.handle || graph.addresses != now) {
-    if (graph.handle && graph.lastStep == number) // it may be under way
+    if (graph.handle && graph.lastLaunch == number) // it may be under way
       LATHE_RETURN_IF_ERROR(waitForDevice());
     GraphHandle reuse = std::exchange(graph.handle, nullptr);
     if (reuse)
@@ -270,7 +270,7 @@ Status Run::runSegment(int32_t block, const Segment &segment) {
     sums.bytes_from_device += graph.bytesFromDevice;
     sums.state_bytes_copied += graph.stateBytesCopied;
   }
-  graph.lastStep = number;
+  graph.lastStep = graph.lastLaunch = number;
   ++sums.graph_launches;
   deviceBusy = true;
   return device.launchGraph(graph.handle);

@@ -43,7 +43,8 @@ struct SegmentGraph {
   std::vector<void *> others;     ///< those of the run before, where they were not these; else none
   uint64_t launches = 0;
   uint64_t bytesToDevice = 0, bytesFromDevice = 0, stateBytesCopied = 0;
-  uint64_t lastStep = 0;
+  uint64_t lastStep = 0;   ///< number of the step that came by here last
+  uint64_t lastLaunch = 0; ///< number of the step that launched the graph last
 };
 
 /// Sizes of one result.

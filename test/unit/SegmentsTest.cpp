@@ -62,6 +62,17 @@ void runSizes(Gpu &gpu, int64_t n, int64_t positive) {
     ASSERT_EQ(static_cast<const float *>(y.data)[i], x[static_cast<size_t>(i)]) << positive;
 }
 
+/// The same of 600 elements into device memory of the caller; gives how many graphs were captured so far.
+uint64_t runSizesInto(Gpu &gpu, int64_t positive, float (&place)[64]) {
+  std::vector<float> x = mixed(600, positive);
+  Dims dims = {600};
+  lathe_tensor memory{place, sizeof place, LATHE_F32, LATHE_DEVICE, 0, nullptr, nullptr};
+  std::fill_n(place, positive, 0.0f);
+  gpu.run({rt::tensor(x, dims)}, {&memory, 1});
+  EXPECT_TRUE(std::equal(place, place + positive, x.begin()));
+  return gpu.context.counters().graphs_captured;
+}
+
 struct Counts {
   uint64_t captured, launched;
   bool operator==(const Counts &) const = default;
@@ -186,20 +197,49 @@ TEST(Segments, AreNotCapturedForResultsInTurn) {
   Gpu gpu({makeSizesPlan()});
   installPacking();
   runSizes(gpu, 600, 3);
-  std::vector<float> x = mixed(600, 3);
-  Dims dims = {600};
   alignas(256) float kept[2][64];
-  auto runInto = [&](int place) {
-    lathe_tensor memory{kept[place], sizeof kept[place], LATHE_F32, LATHE_DEVICE, 0, nullptr, nullptr};
-    std::fill_n(kept[place], 3, 0.0f);
-    gpu.run({rt::tensor(x, dims)}, {&memory, 1});
-    EXPECT_TRUE(std::equal(kept[place], kept[place] + 3, x.begin()));
-    return gpu.context.counters().graphs_captured;
-  };
-  const uint64_t captured = runInto(0);
+  const uint64_t captured = runSizesInto(gpu, 3, kept[0]);
   for (int place : {1, 0, 1, 0, 1})
-    EXPECT_EQ(runInto(place), captured);
-  EXPECT_EQ(runInto(1), captured + 1);
+    EXPECT_EQ(runSizesInto(gpu, 3, kept[place]), captured);
+  EXPECT_EQ(runSizesInto(gpu, 3, kept[1]), captured + 1);
+}
+
+/// The same where a third place takes part, where each place is new, and where the context's own memory takes turns.
+TEST(Segments, AreNotCapturedForResultsInManyPlaces) {
+  Gpu gpu({makeSizesPlan()});
+  installPacking();
+  alignas(256) float kept[16][64];
+  runSizes(gpu, 600, 3);
+  const uint64_t captured = runSizesInto(gpu, 3, kept[0]);
+  for (int place : {1, 2, 0, 1, 2, 0, 1, 2})
+    EXPECT_EQ(runSizesInto(gpu, 3, kept[place]), captured);
+  for (int place = 3; place < 16; ++place)
+    EXPECT_EQ(runSizesInto(gpu, 3, kept[place]), captured);
+  for (int place : {0, 1, 0, 2}) {
+    runSizes(gpu, 600, 3);
+    EXPECT_EQ(runSizesInto(gpu, 3, kept[place]), captured);
+  }
+}
+
+/// Of graphs that have no room that one goes which was launched longest ago, even if steps came by it since and lay
+/// elsewhere.
+TEST(Segments, MakeRoomWhereTheyWereNotLaunched) {
+  lathe_options o{};
+  o.max_graphs = 3;
+  Gpu gpu({makeSizesPlan()}, o);
+  installPacking();
+  alignas(256) float kept[4][64];
+  runSizes(gpu, 600, 3);
+  runSizesInto(gpu, 3, kept[0]); // counts, and packs three
+  for (int i = 0; i < 2; ++i)
+    runSizesInto(gpu, 2, kept[0]); // packs two
+  for (int place : {1, 2, 3})
+    runSizesInto(gpu, 3, kept[place]); // launches no graph that packs
+  for (int i = 0; i < 2; ++i)
+    runSizesInto(gpu, 1, kept[0]); // takes the place of the one that packs three
+  const uint64_t captured = gpu.context.counters().graphs_captured;
+  EXPECT_EQ(captured, 4u);
+  EXPECT_EQ(runSizesInto(gpu, 2, kept[0]), captured);
 }
 
 TEST(Segments, AreBoundedWithTheOtherGraphs) {
