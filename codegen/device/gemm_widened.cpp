@@ -47,15 +47,10 @@ static int64_t stagesOf(KernelConfig c, int64_t blocks, const Target &target) {
   return c.stages;
 }
 
-/// Multiprocessors that clusters of so many blocks can use: those of a cluster must be in one GPC.
-static int64_t multiprocessorsOf(const Target &target, int64_t cluster) {
-  return target.smCount * (cluster <= 2 ? 132 : cluster <= 4 ? 112 : 96) / 132;
-}
-
 /// Blocks that share a multiprocessor where there are `blocks` in all: no more than there are, and so few that a stage is
 /// loaded ahead of those that are held.
 static int64_t sharingBlocks(const KernelConfig &c, int64_t blocks, const Target &target) {
-  const int64_t sms = multiprocessorsOf(target, c.cluster);
+  const int64_t sms = select::multiprocessorsOf(target, c.cluster);
   int64_t shared = std::clamp<int64_t>((blocks + sms - 1) / sms, 1, blocksOfEach(c));
   while (shared > 1 && stagesOf(c, shared, target) <= heldStages(c))
     --shared;
@@ -66,7 +61,7 @@ static int64_t sharingBlocks(const KernelConfig &c, int64_t blocks, const Target
 /// takes besides is a chain of waits. Fitted to test/perf/gpu/results/int4-tiles-h200-h100.log.
 static double timeOf(const KernelConfig &c, int64_t tiles, int64_t steps, const Target &target) {
   constexpr double kWaits = 580, kWiden = 300, kMultiplyRow = 4, kEnd = 1500, kAdd = 1000; // kAdd: a block of a cluster
-  const int64_t sms = multiprocessorsOf(target, c.cluster), most = sharingBlocks(c, tiles * c.cluster, target);
+  const int64_t sms = select::multiprocessorsOf(target, c.cluster), most = sharingBlocks(c, tiles * c.cluster, target);
   const double turn = std::max(kWiden, kMultiplyRow * double(c.tileM)), each = double((steps + c.cluster - 1) / c.cluster);
   double time = 0;
   for (int64_t blocks = tiles * c.cluster; blocks > 0; blocks -= most * sms) {

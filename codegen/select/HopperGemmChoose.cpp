@@ -87,12 +87,6 @@ double HopperGemm::timeOf(const KernelConfig &c, int64_t m) const {
                                .steps = static_cast<double>(desc.operands[1].blockSteps)});
 }
 
-/// How many blocks run at a time where those of a cluster must be in one GPC: large clusters cannot use all
-/// multiprocessors.
-static int64_t blocksAtATime(const Target &target, int64_t cluster) {
-  return target.smCount * (cluster == 8 ? 96 : cluster == 4 ? 112 : 132) / 132;
-}
-
 KernelConfig HopperGemm::chooseInvariant() const {
   const int64_t n = sizes.n.constant().value_or(kUnknown) * (desc.resultPair ? 2 : 1);
   const int64_t k = sizes.k.constant().value_or(kUnknown), batch = sizes.batch.constant().value_or(1);
@@ -106,7 +100,7 @@ KernelConfig HopperGemm::chooseInvariant() const {
       c.tileN = columns;
       c.cluster = cluster;
       const int64_t blocks = (n + columns - 1) / columns * batch * cluster;
-      if (!allows(c) || (cluster > 1 && (blocks > blocksAtATime(target, cluster) || k / (kStepBytes / elementBytes) < cluster)))
+      if (!allows(c) || (cluster > 1 && (blocks > multiprocessorsOf(target, cluster) || k / (kStepBytes / elementBytes) < cluster)))
         continue;
       double time = 0;
       for (int64_t rows : {8, 32, 64}) { // steps of answers, each with the rows that its variant loads
@@ -185,7 +179,7 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
   if (elementBytes == 1 && to > 64)
     return search.best;
   for (int64_t cluster : {1, 2, 4, 8}) {
-    const int64_t most = blocksAtATime(target, cluster);
+    const int64_t most = multiprocessorsOf(target, cluster);
     for (int64_t columns : {256, 224, 192, 128, 96, 64, 48, 32})
       if (!(promoted && columns > 128) && tilesOf(to, 64, columns) * cluster <= most &&
           k / (kStepBytes / elementBytes) >= cluster)

@@ -205,6 +205,10 @@ int64_t sumsOfThread(const KernelConfig &c) {
   return c.tileM * c.tileN / (isPingPong(c) || isSplit(c) ? 128 : 256);
 }
 
+int64_t multiprocessorsOf(const Target &target, int64_t cluster) {
+  return target.smCount * (cluster <= 2 ? 132 : cluster <= 4 ? 112 : 96) / 132;
+}
+
 double timeOfTile(const KernelConfig &c, const ProductSizes &sizes) {
   return TileTime(c, sizes).total();
 }

@@ -88,6 +88,10 @@ private:
 /// Rows of results that gemm_sparse.cuh stores together: of wide tiles few, so that there is room for another stage.
 int64_t sparseStagedRows(int64_t tileM);
 
+/// Multiprocessors that clusters of so many blocks can use: those of a cluster must be in one GPC, so large clusters leave
+/// some over.
+int64_t multiprocessorsOf(const Target &target, int64_t cluster);
+
 /// Whether gemm.stream is the best for up to so many rows (codegen/device/stream.cpp).
 bool streamTakes(const ProductChoice &product, int64_t rows);
 
