@@ -168,7 +168,8 @@ LLM_COUNTERS = ("steps prompt_tokens prompt_hits computed_tokens generated_token
 
 
 class CLlmCounters(ctypes.Structure):
-    _fields_ = [(name, c_uint64 if i < 6 or i > 9 else c_uint32) for i, name in enumerate(LLM_COUNTERS)]
+    _fields_ = [("size", c_uint32),
+                *((name, c_uint64 if i < 6 or i > 9 else c_uint32) for i, name in enumerate(LLM_COUNTERS))]
 
 
 # The result is the address of a message, or NULL.

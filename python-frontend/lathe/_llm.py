@@ -144,6 +144,6 @@ class Llm:
 
     def counters(self) -> dict[str, int]:
         """Sums since this Llm was made, and what waits, runs and is held now."""
-        found = CLlmCounters()
+        found = CLlmCounters(sizeof(CLlmCounters))
         self._library.lathe_llm_get_counters(self._handle, ctypes.byref(found))
         return {name: getattr(found, name) for name in LLM_COUNTERS}

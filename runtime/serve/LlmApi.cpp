@@ -231,16 +231,18 @@ void lathe_llm_get_counters(const lathe_llm *llm, lathe_llm_counters *out) {
   const serve::Scheduler &scheduler = *llm->scheduler;
   const serve::SchedulerCounters &total = scheduler.counters();
   kv::Counters blocks = scheduler.blocks().counters();
-  *out = {total.steps,
-          total.promptTokens,
-          blocks.hitTokens,
-          total.computedTokens,
-          total.generatedTokens,
-          total.preemptions,
-          uint32_t(scheduler.waitingRequests()),
-          uint32_t(scheduler.runningRequests()),
-          scheduler.blocks().config().blocks,
-          uint32_t(blocks.committedBlocks + blocks.reservedBlocks),
-          total.swaps,
-          total.waitedNs};
+  const lathe_llm_counters all = {out->size,
+                                  total.steps,
+                                  total.promptTokens,
+                                  blocks.hitTokens,
+                                  total.computedTokens,
+                                  total.generatedTokens,
+                                  total.preemptions,
+                                  uint32_t(scheduler.waitingRequests()),
+                                  uint32_t(scheduler.runningRequests()),
+                                  scheduler.blocks().config().blocks,
+                                  uint32_t(blocks.committedBlocks + blocks.reservedBlocks),
+                                  total.swaps,
+                                  total.waitedNs};
+  std::memcpy(out, &all, std::min<size_t>(all.size, sizeof all)); // of an older caller, whose struct is shorter, only that
 }

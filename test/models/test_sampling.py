@@ -2,6 +2,7 @@
 """What a request may ask of its answer, against onnxruntime's logits of the same decoder; the Python interface of
 serving, and generation_config.json.
 """
+import ctypes
 import json
 import math
 import os
@@ -15,6 +16,7 @@ import lathe_cli
 
 sys.path.insert(0, os.path.join(lathe_cli.ROOT, "python-frontend"))
 import lathe  # noqa: E402
+from lathe._abi import CLlmCounters  # noqa: E402
 
 MODEL = os.path.join(lathe_cli.MODELS, "decoders", "llama3", "model.onnx")
 PROMPT = [7, 1, 300, 22, 5, 7, 9, 300]
@@ -124,6 +126,16 @@ def test_allowed_stops_and_least_tokens(engine):
         with pytest.raises(lathe.Error, match=message):
             llm.submit(PROMPT, 4, **wrong)
     assert llm.counters()["running"] == llm.counters()["waiting"] == 0
+
+
+def test_counters_for_a_caller_whose_struct_is_shorter(engine):
+    llm = engine.llm()
+    llm.generate(PROMPT, 4)
+    found = CLlmCounters(CLlmCounters.waited_ns.offset, waited_ns=7)
+    llm._library.lathe_llm_get_counters(llm._handle, ctypes.byref(found))
+    whole = llm.counters()
+    assert found.steps == whole["steps"] == 4 and found.generated_tokens == whole["generated_tokens"]
+    assert found.waited_ns == 7 and found.size == CLlmCounters.waited_ns.offset
 
 
 def test_samples_share_their_prompt(engine):

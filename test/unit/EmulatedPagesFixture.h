@@ -235,6 +235,7 @@ inline Answers generate(const lathe_engine *engine, const char *device, const st
           out.ranks.push_back(one.top[t].token);
       }
   }
+  out.counters.size = sizeof out.counters;
   lathe_llm_get_counters(llm, &out.counters);
   lathe_llm_destroy(llm);
   return out;

@@ -212,7 +212,7 @@ Status generate(const GenerateOptions &options, const std::string &path) {
     LATHE_RETURN_IF_ERROR(toStatus(lathe_llm_submit(llm.get(), one.view(), &ids.back())));
   }
   std::string steps;
-  lathe_llm_counters before = {}, after = {};
+  lathe_llm_counters before = {}, after = {.size = sizeof after};
   auto begin = std::chrono::steady_clock::now();
   std::optional<ProgressLine> line(std::in_place, options.progress || isatty(STDERR_FILENO));
   for (size_t unfinished = ids.size(); unfinished; before = after) {
@@ -235,7 +235,7 @@ Status generate(const GenerateOptions &options, const std::string &path) {
   llvm::outs().flush();
   if (!options.steps.empty())
     LATHE_RETURN_IF_ERROR(writeFileAtomically(options.steps, steps));
-  lathe_llm_counters c = {};
+  lathe_llm_counters c = {.size = sizeof c};
   lathe_llm_get_counters(llm.get(), &c);
   std::fprintf(stderr,
                "%llu tokens in %.2f s (%.1f a second), %llu steps, prompts of %llu tokens (%llu from the prefix "

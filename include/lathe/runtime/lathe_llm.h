@@ -150,6 +150,7 @@ LATHE_API lathe_error *lathe_llm_release(lathe_llm *, uint64_t id);
 
 /* Sums since the llm was created. */
 typedef struct lathe_llm_counters {
+  uint32_t size;                       /* sizeof(lathe_llm_counters), set by the caller; no more bytes are written */
   uint64_t steps;
   uint64_t prompt_tokens, prompt_hits; /* of those submitted, those found in the prefix cache */
   uint64_t computed_tokens;            /* that steps worked on, prompts computed again among them */

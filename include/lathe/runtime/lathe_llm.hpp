@@ -78,7 +78,8 @@ public:
     return Error(lathe_llm_set_tenant(held.get(), tenant, &options));
   }
   lathe_llm_counters counters() const {
-    lathe_llm_counters c;
+    lathe_llm_counters c{};
+    c.size = sizeof c;
     lathe_llm_get_counters(held.get(), &c);
     return c;
   }
