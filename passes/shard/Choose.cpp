@@ -10,6 +10,7 @@
 #include "Choose.h"
 
 #include "Memory.h"
+#include "Queries.h"
 
 #include <limits>
 #include <random>
@@ -96,7 +97,9 @@ private:
     if (have.isSplit() && have.withZeros() == want)
       return sizes.bytesOf(value.getType()) / double(ranks) / costs.bytes / 10;
     const double bytes = sizes.bytesOf(value.getType()), others = double(ranks - 1) / double(ranks);
-    const double cut = bytes / double(ranks) / costs.bytes, gather = costs.meetingSeconds + bytes * others / costs.exchangedBytes;
+    const double cut = bytes / double(ranks) / costs.bytes, exchange = bytes * others / costs.exchangedBytes;
+    const double order = have.isSplit() && !have.parts.isInOrder(ranks) ? 2 * bytes / costs.bytes : 0;
+    const double gather = costs.meetingSeconds + exchange + order;
     switch (have.kind) {
     case Layout::Kind::Replicated:
       return want.isSplit() ? cut : kImpossible;
@@ -104,7 +107,7 @@ private:
       return want.isReplicated() ? gather : want.isSplit() ? gather + cut : kImpossible;
     case Layout::Kind::Partial:
       if (want.isReplicated())
-        return gather + bytes * others / costs.exchangedBytes;
+        return gather + exchange;
       return want.isSplit() ? gather : kImpossible;
     }
     return kImpossible;
@@ -135,11 +138,20 @@ private:
     }
     for (auto [result, layout] : llvm::zip(op->getResults(), way.results))
       bytes += sizes.bytesOf(result.getType()) * sizes.shareOf(result, layout);
+    // Queries of a block are cut out, and their results put together.
+    if (auto attention = dyn_cast<AttentionOp>(op); attention && piecesOf(attention, way.operands[0]) > 1)
+      cost += 2 * (sizes.bytesOf(attention.getQ().getType()) + sizes.bytesOf(attention.getY().getType())) / double(ranks) / costs.bytes;
     double flops = 0;
     if (structured)
       if (auto value = structured.getFlops().evaluate(optima); value.ok())
-        flops = double(std::max<int64_t>(0, *value)) / (way.divided ? double(ranks) : 1);
+        flops = double(std::max<int64_t>(0, *value)) * (way.divided ? shareOf(op, way) : 1);
     return cost + std::max(flops / costs.flops, fusesWithNeighbours(kind) ? 0 : bytes / costs.bytes);
+  }
+
+  /// Of the work of an op the share of the rank that has most of it.
+  double shareOf(Operation *op, const Strategy &way) const {
+    auto attention = dyn_cast<AttentionOp>(op);
+    return attention ? largestShare(attention, way.operands[0], ranks) : 1 / double(ranks);
   }
 
   void addPair(size_t from, size_t to, llvm::function_ref<double(size_t, size_t)> cost) {
@@ -241,10 +253,16 @@ private:
                             std::to_string(ranks) + " ranks has it so",
                         where);
     };
+    auto isNamed = [&](Operation &op) { return llvm::is_contained(nodeNames(op.getLoc()), StringRef(hint.name)); };
+    // Constants that a node became as well, as where its queries begin, are no weights of this name.
+    const bool isNode =
+        llvm::any_of(block.without_terminator(), [&](Operation &op) { return !isa<ConstantOp>(op) && isNamed(op); });
     for (Operation &op : block.without_terminator()) {
-      if (!llvm::is_contained(nodeNames(op.getLoc()), StringRef(hint.name)))
+      if (!isNamed(op))
         continue;
       if (isa<ConstantOp>(op)) {
+        if (isNode)
+          continue;
         for (OpOperand &use : op.getUses()) {
           known = true;
           if (number.count(use.getOwner()))

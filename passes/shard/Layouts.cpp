@@ -19,6 +19,19 @@ int64_t Parts::localSize(int64_t ranks) const {
   return units * unit;
 }
 
+SmallVector<int64_t> Parts::placesOf(int64_t ranks, int64_t rank) const {
+  SmallVector<int64_t> places;
+  int64_t begin = 0;
+  for (auto [number, block] : llvm::enumerate(blocks)) {
+    const int64_t part = shardSize(block, ranks), first = shardBegin(block, ranks, rankIn(number, ranks, rank));
+    for (int64_t i = first; i < first + part; ++i)
+      for (int64_t e = 0; e < unit; ++e)
+        places.push_back(i < block ? (begin + i) * unit + e : -1);
+    begin += block;
+  }
+  return places;
+}
+
 bool Parts::isEven(int64_t ranks) const {
   return llvm::all_of(blocks, [&](int64_t block) { return block % ranks == 0; });
 }
@@ -48,6 +61,8 @@ std::string Layout::str() const {
       text += (i ? "+" : " in blocks ") + std::to_string(parts.blocks[i]);
   if (parts.unit > 1)
     text += " of " + std::to_string(parts.unit);
+  if (parts.mirrored)
+    text += " mirrored";
   return text;
 }
 
@@ -119,10 +134,10 @@ std::optional<Layout> reshaped(const Layout &layout, ArrayRef<DimExpr> from, Arr
       }
       const int64_t behind = outer / *size; // elements of `to` behind one of j's
       if (whole * inner == outer && parts.unit * inner % behind == 0)
-        return Layout::split(int64_t(j), Parts{parts.blocks, parts.unit * inner / behind}.canonical(ranks));
+        return Layout::split(int64_t(j), Parts{parts.blocks, parts.unit * inner / behind, parts.mirrored}.canonical(ranks));
     }
   }
-  if (!parts.isEven(ranks) || parts.unit != 1 ||
+  if (!parts.isEven(ranks) || parts.unit != 1 || parts.mirrored ||
       llvm::any_of(parts.blocks, [&](int64_t block) { return block != parts.blocks[0]; }))
     return std::nullopt;
   int64_t blocks = repeats * int64_t(parts.blocks.size()), outer = 1;

@@ -13,18 +13,28 @@ namespace lathe::shard {
 /// How ranks divide a dimension: of each block rank r has the r-th part, one block after another; usually there
 /// is one. Blocks are of units, which stay together: a head and its elements. A block that is no multiple of the
 /// ranks is padded at its end. One of fewer units than ranks is shared: each rank has one unit, as some others have
-/// (lathe/ir/Collective.h: shardSize), which is how ranks beyond the heads of keys have these.
+/// (lathe/ir/Collective.h: shardSize), which is how ranks beyond the heads of keys have these. Mirrored: of every second
+/// block rank r has the r-th part from the end, as queries of causal attention are divided (Queries.h).
 struct Parts {
   std::vector<int64_t> blocks; ///< sizes in units
   int64_t unit = 1;            ///< elements
+  bool mirrored = false;
   bool operator==(const Parts &) const = default;
   auto operator<=>(const Parts &) const = default;
 
   int64_t size() const; ///< of the dimension
   /// Elements that a rank has.
   int64_t localSize(int64_t ranks) const;
+  /// Which part of a block, by the block's number, a rank has.
+  int64_t rankIn(size_t block, int64_t ranks, int64_t rank) const {
+    return mirrored && block % 2 ? ranks - 1 - rank : rank;
+  }
+  /// Of each element that a rank has its place in the dimension; -1 for padding.
+  llvm::SmallVector<int64_t> placesOf(int64_t ranks, int64_t rank) const;
   /// Each rank has as much as any other, and nobody else has it.
   bool isEven(int64_t ranks) const;
+  /// The ranks' parts, one after another, are the dimension and padding behind it.
+  bool isInOrder(int64_t ranks) const { return blocks.size() == 1 && isApart(ranks); }
   /// Nobody else has what a rank has, padding aside.
   bool isApart(int64_t ranks) const;
   /// Equal parts have equal forms: where units make no difference, they are elements.
@@ -62,7 +72,7 @@ struct Layout {
   bool operator==(const Layout &) const = default;
   auto operator<=>(const Layout &) const = default;
 
-  /// "all", "dim 1", "dim 1 in blocks 8+4", "dim 1 in blocks 71 of 4", "sum of all".
+  /// "all", "dim 1", "dim 1 in blocks 8+4", "dim 1 in blocks 71 of 4", "dim 2 in blocks 8+8 mirrored", "sum of all".
   std::string str() const;
 };
 

@@ -8,10 +8,10 @@
 //===----------------------------------------------------------------------===//
 #include "Localize.h"
 
+#include "Queries.h"
+
 #include "lathe/ir/Collective.h"
 #include "lathe/ir/WeightStore.h"
-
-#include <numeric>
 
 using namespace mlir;
 
@@ -50,6 +50,12 @@ private:
     SmallVector<Value> operands;
     for (auto [operand, layout] : llvm::zip(op->getOperands(), way.operands))
       operands.push_back(as(operand, layout, op->getLoc()));
+    if (auto attention = dyn_cast<AttentionOp>(op); attention && isOfQueries(way.operands[0])) {
+      SmallVector<Value> results = attendToParts(builder, attention, operands, way.operands, ranks);
+      for (auto [whole, result, layout] : llvm::zip(op->getResults(), results, way.results))
+        lie(whole, result, layout);
+      return;
+    }
     Operation *local = builder.clone(*op);
     local->setOperands(operands);
     for (auto [whole, result, layout] : llvm::zip(op->getResults(), local->getResults(), way.results)) {
@@ -99,11 +105,7 @@ private:
     if (want.isSplit()) { // of what all ranks have
       if (want.zeroed)
         return withZeros(as(whole, want.withZeros(false), loc), want, loc);
-      Value all = as(whole, {}, loc);
-      SmallVector<int64_t> places(want.parts.size());
-      std::iota(places.begin(), places.end(), 0);
-      Value indices = partOf(indicesAttr(places), Layout::split(0, want.parts), loc);
-      return GatherOp::create(builder, loc, all, indices, uint64_t(want.dim));
+      return partOf(as(whole, {}, loc), want, loc);
     }
     if (have.kind == Layout::Kind::Partial)
       return AllReduceOp::create(builder, loc, local, have.reduction, ranks);
@@ -111,7 +113,7 @@ private:
     const Parts &parts = have.parts;
     if (parts.blocks.size() == 1 && parts.isEven(ranks))
       return gathered;
-    if (parts.blocks.size() == 1 && parts.isApart(ranks)) { // only the padding goes
+    if (parts.isInOrder(ranks)) { // only the padding goes
       std::vector<DimExpr> dims = dimsOf(whole);
       SmallVector<Attribute> starts(dims.size(), DimAttr::get(builder.getContext(), DimExpr(0)));
       SmallVector<int64_t> steps(dims.size(), 1);
@@ -119,19 +121,11 @@ private:
                              builder.getArrayAttr(starts), steps);
     }
     // The ranks' parts stand one after another: back to one block after another, each element once.
-    SmallVector<int64_t> places;
-    const int64_t pitch = parts.localSize(ranks);
-    int64_t ahead = 0;
-    for (int64_t block : parts.blocks) {
-      const int64_t part = shardSize(block, ranks);
-      for (int64_t i = 0; i < block; ++i) {
-        const int64_t rank = isShared(block, ranks) ? i * (ranks / block) : i / part;
-        const int64_t place = rank * pitch + (ahead + (isShared(block, ranks) ? 0 : i % part)) * parts.unit;
-        for (int64_t e = 0; e < parts.unit; ++e)
-          places.push_back(place + e);
-      }
-      ahead += part;
-    }
+    SmallVector<int64_t> places(parts.size());
+    for (int64_t rank = ranks; rank-- > 0;)
+      for (auto [i, place] : llvm::enumerate(parts.placesOf(ranks, rank)))
+        if (place >= 0)
+          places[place] = rank * parts.localSize(ranks) + int64_t(i);
     Value indices = ConstantOp::create(builder, loc, indicesAttr(places));
     return GatherOp::create(builder, loc, gathered, indices, uint64_t(have.dim));
   }
@@ -157,6 +151,16 @@ private:
     return constantAttr(type, std::as_bytes(std::span(places.data(), places.size())), store);
   }
 
+  /// Of what all ranks have.
+  Value partOf(Value all, const Layout &layout, Location loc) {
+    SmallVector<int64_t> places;
+    for (int64_t rank = 0; rank < ranks; ++rank)
+      for (int64_t place : layout.parts.placesOf(ranks, rank))
+        places.push_back(std::max<int64_t>(place, 0)); // nobody reads padding
+    Value indices = partOf(indicesAttr(places), Layout::split(0, int64_t(places.size())), loc);
+    return GatherOp::create(builder, loc, all, indices, uint64_t(layout.dim));
+  }
+
   Value partOf(TypedAttr value, const Layout &layout, Location loc) {
     if (!layout.isSplit())
       return ConstantOp::create(builder, loc, value);
@@ -164,6 +168,8 @@ private:
     const Parts &parts = layout.parts;
     if (auto dense = dyn_cast<DenseElementsAttr>(value); dense && dense.isSplat() && !layout.zeroed)
       return ConstantOp::create(builder, loc, cast<TypedAttr>(Attribute(dense.resizeSplat(type))));
+    if (parts.mirrored)
+      return partOf(ConstantOp::create(builder, loc, value), layout, loc);
     if (parts.unit > 1) { // units as a dimension of their own
       std::vector<DimExpr> dims = dimsOf(value.getType());
       dims[layout.dim] = parts.size() / parts.unit;

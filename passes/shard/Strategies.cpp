@@ -1,6 +1,6 @@
 //===- Strategies.cpp - the ways to run an op on several ranks ------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "Strategies.h"
+#include "Queries.h"
 
 #include "lathe/ir/Collective.h"
 
@@ -105,7 +105,7 @@ std::vector<Factor> factorsOf(Operation *op) {
     factor.zeroed = reduces && (kind == OpClass::Gemm || kind == OpClass::Conv);
     if (reduces && !(factor.combiner = structured.getCombiner()))
       continue;
-    if (kind == OpClass::Attention && i > 1) // what a query sees depends on its place among the others
+    if (kind == OpClass::Attention && i > 1 && (i > 2 || !isa<AttentionOp>(op) || !mayDivideQueries(cast<AttentionOp>(op))))
       continue;
     // The extent, from any tensor that the iterator indexes directly.
     for (unsigned t = 0; t < maps.size() && !factor.size; ++t)
@@ -166,6 +166,8 @@ std::optional<Parts> blocksIn(const Parts &parts, const Cut &cut) {
   Parts taken{{}, parts.unit};
   int64_t at = 0;
   bool begins = false, ends = false;
+  if (parts.mirrored)
+    return std::nullopt;
   for (int64_t block : parts.blocks) {
     const int64_t size = block * parts.unit;
     begins |= at == cut.begin;
@@ -179,7 +181,7 @@ std::optional<Parts> blocksIn(const Parts &parts, const Cut &cut) {
 
 /// The same blocks in units; none where they are no multiples of it.
 std::optional<Parts> inUnits(const Parts &parts, int64_t unit) {
-  Parts found{{}, unit};
+  Parts found{{}, unit, parts.mirrored};
   for (int64_t block : parts.blocks) {
     if (block * parts.unit % unit)
       return std::nullopt;
@@ -229,6 +231,9 @@ BlockTable findBlocks(Block &block, int64_t ranks) {
     if (parts.blocks.size() > 1 && reachAll(parts, ranks))
       table[place.first].insert({place.second, parts});
   }
+  for (auto attention : block.getOps<AttentionOp>())
+    if (std::optional<Parts> parts = zigzagQueries(attention, ranks))
+      table[attention.getY()].insert({2, *parts});
   // From value to value along factors, reshapes and slices, back and forth until nothing is new.
   auto add = [&](Value value, int64_t dim, const Parts &parts) {
     const bool isUsual = parts.blocks.size() == 1 && parts.unit == 1 && parts.blocks[0] >= ranks;
@@ -356,7 +361,10 @@ std::vector<Strategy> strategiesOf(Operation *op, int64_t ranks, const BlockTabl
         partsOf(value, place, all);
     for (const Parts &parts : all) {
       const bool isEven = parts.isEven(ranks), pads = factor.zeroed && !isEven;
-      if ((factor.even && !isEven && !pads) || (pads && !parts.isApart(ranks)))
+      if ((factor.even && !isEven && !pads) || (pads && (!parts.isApart(ranks) || parts.mirrored)))
+        continue;
+      auto attention = dyn_cast<AttentionOp>(op);
+      if (attention && isOfQueries(Layout::split(factor.operands[0], parts)) && !mayDivideQueries(attention, parts))
         continue;
       Strategy strategy;
       strategy.divided = true;

@@ -31,7 +31,7 @@ BlockTable findBlocks(mlir::Block &block, int64_t ranks);
 /// The ways of an op, the first of which is that every rank does everything. They follow from iterators
 /// and access maps: an iterator is a factor, split on all operands and results that it indexes, and where it
 /// is a reduction, results are partial. Rules of their own have reshape (compound dimensions), slices of
-/// whole blocks, gathers (all dimensions but the one that data index) and attention (batch and heads).
+/// whole blocks, gathers (all dimensions but the one that data index) and attention (batch, heads, and queries: Queries.h).
 std::vector<Strategy> strategiesOf(mlir::Operation *op, int64_t ranks, const BlockTable &blocks);
 
 /// The reductions that values may be partial results of.

@@ -176,3 +176,49 @@ def test_wide_graphs_get_a_plan_as_good_as_by_hand(tmp_path):
     hinted, _, _ = plan_of(tmp_path / "wide.onnx", tmp_path, "--mesh=tp=4", *by_hand)
     assert found <= hinted * 1.0001
     assert sum(counts.values()) <= 14
+
+
+def attention_model(path, heads, queries, keys, **attributes):
+    """One attention of f32 with a head of 16; a bias by query and key where `attributes` has one."""
+    with_bias = attributes.pop("bias", False)
+    shapes = {"q": [1, heads, queries, 16], "k": [1, heads, keys, 16], "v": [1, heads, keys, 16]}
+    if with_bias:
+        shapes["bias"] = [queries, keys]
+    node = onnx.helper.make_node("Attention", list(shapes), ["y"], "attention", **attributes)
+    inputs = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in shapes.items()]
+    output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shapes["q"])
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "attention", inputs, [output]),
+                                     opset_imports=[onnx.helper.make_opsetid("", 23)], ir_version=10), path)
+    rng = np.random.default_rng(0)
+    return {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+
+
+ATTENTIONS = {"causal": (1, 512, 512, {"is_causal": 1}), "odd": (3, 411, 411, {"is_causal": 1}),
+              "biased": (1, 256, 400, {"is_causal": 1, "bias": True}), "whole": (1, 413, 300, {})}
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_queries_of_attention_are_divided(tmp_path, name, ranks):
+    """Each rank has all keys and a part of the queries; of causal attention a part of each half."""
+    heads, queries, keys, attributes = ATTENTIONS[name]
+    model = tmp_path / "model.onnx"
+    inputs = attention_model(model, heads, queries, keys, **attributes)
+    one, many, text = (tmp_path / f for f in ("one.lathe", "many.lathe", "shard.mlir"))
+    options = [f"--mesh=tp={ranks}", "--shard=attention=dim:2"]
+    lathe_cli.lathe("compile", model, "-o", one)
+    lathe_cli.lathe("compile", model, "-o", many, *options)
+    lathe_cli.lathe("compile", model, "-o", text, "--stop-after=shard", *options)
+    half = -(-(queries - queries // 2) // ranks)
+    rows = [half, -(-(queries // 2) // ranks)] if "is_causal" in attributes else [-(-queries // ranks)]
+    assert [int(n) for n in re.findall(r"= lathe.attention .*-> tensor<1x\d+x(\d+)x16xf32>", text.read_text())] == rows
+    want, got = (lathe_cli.run(e, tmp_path / e.stem, inputs=inputs)["y"] for e in (one, many))
+    assert lathe_cli.relative_error(got, want) <= 1e-6
+
+
+@pytest.mark.parametrize("heads,dim", [(1, 2), (8, 1)])
+def test_queries_are_divided_where_heads_are_too_few(tmp_path, heads, dim):
+    model, text = tmp_path / "model.onnx", tmp_path / "shard.mlir"
+    attention_model(model, heads, 1024, 1024, is_causal=1)
+    lathe_cli.lathe("compile", model, "-o", text, "--stop-after=shard", "--mesh=tp=4")
+    assert re.findall(r"lathe.all_gather %\S+ {dim = (\d) : i64", text.read_text()) == [str(dim)]
