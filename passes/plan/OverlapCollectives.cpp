@@ -16,8 +16,9 @@
 //                                         launch @up(%s.1, %v, %u.1)             stream 1
 //
 // Both parts launch the kernels of the whole, at other values of their size. So the number of rows is a size that the
-// run knows: kernels for a constant number are left whole. So is an entry that may have so few rows that an estimate
-// says that nothing is gained.
+// run knows: kernels for a constant number are left whole. So is an entry whose usual rows are so few that an estimate
+// says that nothing is gained. Where a run has too few, all of them are in the first part, and as no other stream has a
+// launch then, the run takes one stream (runtime/exec/Layout.h).
 //
 //===----------------------------------------------------------------------===//
 #include "LaunchTime.h"
@@ -157,14 +158,14 @@ public:
     while (least <= usual && gainAt(least) < kGain * wholeTime(least))
       least *= 2;
     // With fewer rows nothing hides what the streams cost: 512 rows took a third longer on two cards.
-    if (const int64_t fewest = std::min(usual, symbolRanges(module)[*symbol].lo); regions.empty() || least > fewest) {
+    if (regions.empty() || least > usual) {
       missedRemark(program.getLoc(), "OverlapCollectives")
-          << llvm::formatv("entry '{0}': {1} rows are too few to compute beside all-reduces", program.getSymName(), fewest)
+          << llvm::formatv("entry '{0}': {1} rows are too few to compute beside all-reduces", program.getSymName(), usual)
                  .str();
       return success();
     }
     const double gain = gainAt(usual), whole = wholeTime(usual);
-    divide();
+    divide(symbolRanges(module)[*symbol].lo < least ? least : 0);
     passedRemark(program.getLoc(), "OverlapCollectives")
         << llvm::formatv("entry '{0}': parts of the rows compute beside each other's all-reduces from {1} rows on; "
                          "{2:F1} us less by estimate with {3}, of {4:F1} us",
@@ -312,9 +313,12 @@ private:
     return seconds;
   }
 
-  void divide() {
+  /// `least`: of so many rows on; 0: of any number.
+  void divide(int64_t least) {
     const DimExpr size = DimExpr::symbol(rows->symbol());
-    const DimExpr second = DimExpr::floorDiv(size, kPart * kRowsOfTile) * DimExpr(kRowsOfTile);
+    DimExpr second = DimExpr::floorDiv(size, kPart * kRowsOfTile) * DimExpr(kRowsOfTile);
+    if (least > kPart * kRowsOfTile) // else fewer rows have no second part anyway
+      second = second * DimExpr::min(DimExpr::floorDiv(size, least), 1);
     llvm::DenseSet<Operation *> divided;
     for (const Region &region : regions)
       divided.insert(region.begin(), region.end());

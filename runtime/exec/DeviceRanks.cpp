@@ -102,7 +102,7 @@ Result<std::vector<CollectivePart>> Run::collectiveParts(const CompiledStep &com
     }
     launch.launch = int(form);
     launch.sizes = {x.rows * x.run};
-    launch.shape = allReduceShape(form, bytes, ranks, /*beside=*/compiled.step->stream > 0);
+    launch.shape = allReduceShape(form, bytes, ranks, /*beside=*/compiled.step->stream > 0 && layout->usesStreams);
     parts.push_back(launch);
     if (copied)
       addCopies(parts, out, bytes, launch.out, bytes, bytes, 1);

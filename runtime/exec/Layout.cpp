@@ -173,6 +173,18 @@ Result<int64_t> denseBytes(DType dtype, const std::vector<int64_t> &dims, std::s
   return byteSize(dtype, count);
 }
 
+/// Whether launches or copies of other streams than the first, if there are any, have something to do.
+static bool usesStreams(const Program &p, const Layout &layout) {
+  bool any = false;
+  for (const CompiledStep &step : p.blocks[0])
+    if (step.step->stream > 0 && !step.collective) {
+      if (step.launch < 0 || !layout.sites[size_t(step.launch)].isEmpty)
+        return true;
+      any = true;
+    }
+  return !any;
+}
+
 Result<Layout> evaluateLayout(const Program &p, std::vector<int64_t> symbols) {
   Layout layout;
   layout.symbols = std::move(symbols);
@@ -202,13 +214,15 @@ Result<Layout> evaluateLayout(const Program &p, std::vector<int64_t> symbols) {
   for (auto [a, b] : p.beside)
     if (layout.places[a].bytes > 0 && layout.places[b].bytes > 0 && overlap(p, layout, a, b))
       return bufferOverlap(p.plan, a, b);
-  if (p.isStatic)
+  if (p.isStatic) {
     for (const LaunchSite &site : p.sites) {
       Result<SiteLaunch> launch = evaluateSite(p, site, layout);
       if (!launch)
         return launch.status();
       layout.sites.push_back(std::move(*launch));
     }
+    layout.usesStreams = usesStreams(p, layout);
+  }
   return layout;
 }
 

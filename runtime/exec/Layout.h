@@ -39,6 +39,8 @@ struct Layout {
   std::vector<int64_t> stateBytes;
   std::vector<Place> places;       ///< per buffer
   std::vector<SiteLaunch> sites;   ///< static programs only
+  /// False: launches of streams but the first are all empty, so that all steps take the first, in their order.
+  bool usesStreams = true;
 };
 
 /// Evaluates everything whose symbols are known (all of them in a static program).

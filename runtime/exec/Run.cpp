@@ -275,7 +275,7 @@ Status Run::waitForDevice() {
 }
 
 Status Run::runBlock(int32_t index) {
-  if (index > 0 || plan.resources.streams.size() == 1) {
+  if (index > 0 || plan.resources.streams.size() == 1 || !layout->usesStreams) {
     const std::vector<CompiledStep> &steps = program.blocks[index];
     size_t next = 0;
     auto runUpTo = [&](size_t end) -> Status {

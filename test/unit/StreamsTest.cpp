@@ -56,6 +56,41 @@ TEST(Streams, RunBesideEachOther) {
   }
 }
 
+/// Where the launches of other streams write nothing, the others do not wait for events.
+TEST(Streams, TakeOneWhereTheOthersHaveNothing) {
+  const DimExpr n = DimExpr::symbol("N"), part = DimExpr::min(DimExpr::floorDiv(n, 16), 1) * 8;
+  Plan p = emptyPlan();
+  const int32_t x = addInput(p, "x", DType::F32, {n}), y = addOutput(p, "y", DType::F32, {n});
+  const int32_t z = addOutput(p, "z", DType::F32, {part});
+  p.arenas.push_back({n * 8 + 512, false});
+  const int32_t a = addBuffer(p, makeBuffer("a", BufferKind::Arena, 0, DType::F32, {n}));
+  const int32_t b =
+      addBuffer(p, makeBuffer("b", BufferKind::Arena, 0, DType::F32, {part}, DimExpr::ceilDiv(n * 4, 256) * 256));
+  p.kernels = {makeKernel("relu", 2)};
+  p.kernels[0].variants[0].launches[0].programmaticDependent = true;
+  p.resources.streams = {0, 0};
+  p.resources.events = 1;
+  p.blocks[0] = {Step{LaunchStep{0, {x, a}, {n}}, {"Relu_0"}}, Step{LaunchStep{0, {x, b}, {part}}, {"Relu_1"}, 1, {}, 0},
+                 Step{LaunchStep{0, {a, y}, {n}}, {"Relu_2"}, 0, {0}, -1}, Step{LaunchStep{0, {b, z}, {part}}, {"Relu_3"}}};
+  for (bool graphs : {true, false}) {
+    Gpu gpu({onGpu(p)}, graphs);
+    for (int64_t count : {8, 40, 8}) {
+      std::vector<float> in = makeInput(count / 4);
+      Dims dims = {count};
+      std::array<lathe_tensor, 2> out{};
+      fakeGpu().launches.clear();
+      gpu.run({rt::tensor(in, dims)}, out);
+      for (int64_t i = 0; i < count; ++i)
+        ASSERT_EQ(static_cast<const float *>(out[0].data)[i], std::max(in[i], 0.0f));
+      EXPECT_EQ(out[1].bytes, count < 16 ? 0u : 32u);
+      const auto &launches = fakeGpu().launches;
+      ASSERT_EQ(launches.size(), count < 16 ? 2u : 4u);
+      EXPECT_EQ(launches[1].stream == launches[0].stream, count < 16);
+      EXPECT_EQ(launches[count < 16 ? 1 : 2].programmatic, count < 16) << "it waits for an event, or for the launch ahead";
+    }
+  }
+}
+
 TEST(Streams, RefusesWhatNoEventOrders) {
   auto refused = [](Plan p) {
     Status s = verify(p);

@@ -1,14 +1,19 @@
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --lathe-streams --lathe-offsets --lathe-verify-planned %s | FileCheck %s
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --lathe-streams --lathe-offsets %s | %lathe-opt --lathe-verify-planned | FileCheck %s
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --remarks-filter=lathe --remark-policy=all %s 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
-// RUN: sed -e 's/min = 2048/min = 256/' %s > %t.few.mlir
+// RUN: sed -e 's/min = 2048/min = 1/;s/opt = 2048/opt = 256/' %s > %t.few.mlir
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --remarks-filter=lathe --remark-policy=all %t.few.mlir 2>&1 >/dev/null | FileCheck %s --check-prefix=FEW
+// RUN: sed -e 's/min = 2048/min = 1/' %s > %t.any.mlir
+// RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --lathe-streams --lathe-offsets --lathe-verify-planned %t.any.mlir | FileCheck %s --check-prefix=ANY
 // RUN: sed -e 's/mesh = \["tp=2"\]/mesh = ["tp=2"], streams = ["2"]/' %s > %t.one.mlir
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --lathe-streams %t.one.mlir | FileCheck %s --check-prefix=ONE
 // RUN: sed -e 's/sm_90a/x86-64-v3/' %s > %t.cpu.mlir
 // RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-overlap-collectives --lathe-streams %t.cpu.mlir | FileCheck %s --check-prefix=ONE
 
 // ONE-NOT: exec.stream
+// Runs of few rows have them all in the first part.
+// ANY: exec.launch @matmul_0({{.*}}symbols = {S = #lathe.dim<-128*floordiv(S, 512)*min(1, floordiv(S, 1024)) + S>}
+// ANY: exec.launch @matmul_0({{.*}}symbols = {S = #lathe.dim<128*floordiv(S, 512)*min(1, floordiv(S, 1024))>}
 // FEW: [Missed] OverlapCollectives {{.*}}256 rows are too few to compute beside all-reduces
 
 // Products before and behind an all-reduce, and a norm of each row between them: three quarters of the rows and a quarter, the second on
