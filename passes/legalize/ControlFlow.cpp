@@ -21,8 +21,8 @@ static constexpr int64_t kMaxTrips = 64;
 
 /// The body's ops in front of the node, legalized, with these arguments; what
 /// the body yields. None when something in it failed.
-std::optional<std::vector<Tracked>> Legalizer::inlineBody(Node &node, Region &body,
-                                                          ArrayRef<Tracked> arguments) {
+std::optional<std::vector<Tracked>> Legalizer::inlineBody(Node &node, Region &body, ArrayRef<Tracked> arguments,
+                                                          SmallVectorImpl<Value> *yields) {
   if (body.empty() || body.front().getNumArguments() != arguments.size() || body.front().empty())
     return std::nullopt;
   OpBuilder builder(node.op);
@@ -42,9 +42,12 @@ std::optional<std::vector<Tracked>> Legalizer::inlineBody(Node &node, Region &bo
     process(builder.clone(op, mapping));
   }
   for (Value yielded : body.front().back().getOperands()) {
-    results.push_back(track(mapping.lookupOrDefault(yielded)));
+    Value inlined = mapping.lookupOrDefault(yielded);
+    results.push_back(track(inlined));
     if (results.back().failed)
       return std::nullopt;
+    if (yields)
+      yields->push_back(inlined);
   }
   e.b.setInsertionPoint(node.op);
   e.loc = node.op->getLoc();
@@ -195,10 +198,11 @@ bool Legalizer::chooseBranch(Node &node, ArrayAttr names) {
       std::string given;
       if (x && y)
         llvm::raw_string_ostream(given) << ": " << x.getType() << " and " << y.getType();
-      (void)node.fail("shape", "branches that give different types or ranks under a condition that only "
-                               "the run knows" + given,
-                      "branches of equal types and ranks",
-                      "make the condition known: --const for the input that decides it, or --shape");
+      UnsupportedNode &entry = report(node, "shape", "branches that give different types or ranks under a condition that only "
+                                      "the run knows" + given, "branches of equal types and ranks",
+                                      "make the condition known: --const for the input that decides it, or --shape", false);
+      inputsBehind(node.op->getOperand(0), entry.needs);
+      node.reported = true;
       return false;
     }
     Dims dims = dimsOf(x);
@@ -248,12 +252,15 @@ bool Legalizer::inlineIf(Node &node) {
   for (auto [name, region] : llvm::zip(names, node.op->getRegions())) {
     if (cast<StringAttr>(name).getValue() != wanted)
       continue;
-    std::optional<std::vector<Tracked>> results = inlineBody(node, region, {});
+    SmallVector<Value> yields;
+    std::optional<std::vector<Tracked>> results = inlineBody(node, region, {}, &yields);
     node.reported |= !results;
     if (!results || results->size() != node.numOutputs())
       return false;
-    for (auto [result, value] : llvm::zip(node.op->getResults(), *results))
+    for (auto [result, value, yielded] : llvm::zip(node.op->getResults(), *results, yields)) {
       values[result] = value;
+      branchValues[result] = yielded;
+    }
     return true;
   }
   return false;

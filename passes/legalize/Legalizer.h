@@ -38,6 +38,8 @@ public:
   /// A symbol that gets the value of a computed i64 without dimensions, which is at most `most`, in
   /// the middle of the run.
   DimExpr sizeOf(mlir::Value count, llvm::StringRef hint, const std::optional<DimExpr> &most);
+  /// Whether what is being processed is in a branch that only some runs take.
+  bool isConditional() const { return !branches.empty(); }
   /// Whether elements are in it, so that it may be negative and mean something else then.
   bool isRunTimeValue(const DimExpr &dim);
 
@@ -70,8 +72,9 @@ public:
   uint64_t newStream() { return nextStream++; }
 
   // ControlFlow.cpp
-  std::optional<std::vector<Tracked>> inlineBody(Node &node, mlir::Region &body,
-                                                 llvm::ArrayRef<Tracked> arguments);
+  /// `yields`, if given, becomes the values whose results these are.
+  std::optional<std::vector<Tracked>> inlineBody(Node &node, mlir::Region &body, llvm::ArrayRef<Tracked> arguments,
+                                                 llvm::SmallVectorImpl<mlir::Value> *yields = nullptr);
 
   // Loops.cpp
   /// The end of a loop of `trips` iterations, of which each gives a row for each of `rows`, `count` rows in all; null
@@ -143,6 +146,7 @@ private:
   mlir::func::FuncOp func;
   LegalizeReport &found;
   llvm::DenseMap<mlir::Value, Tracked> values;
+  llvm::DenseMap<mlir::Value, mlir::Value> branchValues; ///< results of an If whose branch is known: what that yields
   std::map<std::string, DimExpr> derived; ///< by formula and bounds
   std::vector<std::string> stringTexts; ///< of the constants, by number
   llvm::StringMap<int64_t> stringNumbers;

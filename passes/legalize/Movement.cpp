@@ -118,13 +118,22 @@ LogicalResult squeeze(Node &n) {
     return failure();
   for (size_t d = 0; d < dims.size(); ++d) {
     bool named = llvm::is_contained(*axes, int64_t(d));
-    if (DimRange range = dims[d].range(n.e.ranges);
-        !given && !dims[d].isConstant() && range.lo <= 1 && range.hi >= 1)
+    DimRange range = dims[d].range(n.e.ranges);
+    if (!given && !dims[d].isConstant() && range.lo <= 1 && range.hi >= 1) {
+      // No --dim can bind a value: a run that would give another rank fails.
+      if (n.legalizer.isRunTimeValue(dims[d]) && !n.legalizer.isConditional()) {
+        n.demandZero("squeezed" + llvm::Twine(d), equalDims(dims[d], 1));
+        emitRemark(n.op->getLoc()) << "Squeeze without axes keeps dimension " << d << " of size " << dims[d].str()
+                                   << ", which arrives with the run; a run where it is 1 fails";
+        kept.push_back(dims[d]);
+        continue;
+      }
       return n.fail("shape",
                     "Squeeze without axes of dimension " + llvm::Twine(d) + " of size " + dims[d].str() +
                         ", which may be 1: the rank of the result would follow from the run",
                     "axes, or sizes that are never 1",
                     "name the axes in the model, or bind the size with --dim, to one value or from 2 on");
+    }
     if (named && dims[d].isConstant() && dims[d] != DimExpr(1))
       return n.invalid("shape", "dimension " + llvm::Twine(d) + " of size " + dims[d].str() +
                                     " is squeezed");

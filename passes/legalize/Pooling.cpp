@@ -53,29 +53,94 @@ LogicalResult globalLp(Node &n) {
   return n.done(e.infer<PowOp>(sum, e.like(x, 1.0 / p)));
 }
 
+/// Attributes of a Col2Im, which the rank of its image fills up.
+struct Block {
+  Ints strides, pads, dilations;
+  Block(Node &n, size_t rank)
+      : strides(n.intsAttr("strides").value_or(Ints(rank, 1))), pads(n.intsAttr("pads").value_or(Ints(2 * rank, 0))),
+        dilations(n.intsAttr("dilations").value_or(Ints(rank, 1))) {}
+  bool fits(size_t rank) const {
+    return strides.size() == rank && pads.size() == 2 * rank && dilations.size() == rank &&
+           llvm::all_of(strides, [](int64_t v) { return v > 0; }) && llvm::all_of(pads, [](int64_t v) { return v >= 0; }) &&
+           llvm::all_of(dilations, [](int64_t v) { return v > 0; });
+  }
+};
+
+/// Col2Im of blocks whose sizes arrive with the run: each pixel sums, over the taps of the block, the column whose place
+/// lays the tap over it. A pixel that no place of a tap reaches takes the zero behind the columns.
+LogicalResult columnsOfRun(Node &n, Value x, const Dims &block, const Dims &image, const Block &at) {
+  Emitter &e = n.e;
+  const size_t rank = image.size();
+  Type index = e.b.getI64Type();
+  DimExpr taps = product(block), pixels = product(image), columns = 1;
+  Value column, inside; // of each tap and pixel: [block..., image...]
+  for (size_t d = 0; d < rank; ++d) {
+    DimExpr room = image[d] + DimExpr(at.pads[d] + at.pads[rank + d] - 1) - (block[d] - DimExpr(1)) * DimExpr(at.dilations[d]);
+    DimExpr places = n.derive("places" + llvm::Twine(d), e.clampAtZero(DimExpr::floorDiv(room, at.strides[d]) + DimExpr(1)),
+                              {0, DimRange::kUnbounded});
+    Dims alongTaps(2 * rank, DimExpr(1)), alongPixels = alongTaps;
+    alongTaps[d] = block[d];
+    alongPixels[rank + d] = image[d];
+    Value way = e.sub(e.add(e.iota(alongPixels, int64_t(rank + d), index), e.scalar(double(at.pads[d]), index)),
+                      e.mul(e.iota(alongTaps, int64_t(d), index), double(at.dilations[d])));
+    Value place = e.div(way, double(at.strides[d])); // rounds towards 0: what is negative is outside all the same
+    Value count = e.dimScalar(places, index);
+    Value here = e.infer<AndOp>(e.compare(way, 0.0, Predicate::Ge), e.compare(place, count, Predicate::Lt));
+    if (at.strides[d] != 1)
+      here = e.infer<AndOp>(here, e.compare(e.mul(place, double(at.strides[d])), way, Predicate::Eq));
+    inside = d ? e.infer<AndOp>(inside, here) : here;
+    column = d ? e.add(e.mul(column, count), place) : place;
+    columns = columns * places;
+  }
+  if (columns != dimOf(x, 2))
+    n.demandZero("columns", columns - dimOf(x, 2));
+  DimExpr channels = n.derive("channels", DimExpr::floorDiv(dimOf(x, 1), taps), {0, DimRange::kUnbounded});
+  if (channels * taps != dimOf(x, 1))
+    n.demandZero("rows", channels * taps - dimOf(x, 1));
+  Type element = elementTypeOf(x);
+  DimExpr cells = taps * columns; // of one channel
+  Value rows = e.reshape(x, {dimOf(x, 0), channels, cells});
+  rows = e.pad(rows, e.like(rows, 0), {0, 0, 0}, {0, 0, 1}, PadMode::Constant);
+  Value first = e.mul(e.reshape(e.iota({taps}, 0, index), {taps, 1}), e.dimScalar(columns, index));
+  Value cell = e.add(e.reshape(column, {taps, pixels}), first);
+  cell = e.select(e.reshape(inside, {taps, pixels}), cell, e.dimScalar(cells, index));
+  Value parts = e.infer<GatherOp>(rows, cell, uint64_t(2)); // [N, C, taps, pixels]
+  if (isNarrow(element))
+    parts = e.cast(parts, e.b.getF32Type());
+  Value sum = e.cast(e.reduce(parts, ReduceKind::Sum, {2}, /*keepdims=*/false), element);
+  Dims dims = {dimOf(x, 0), channels};
+  llvm::append_range(dims, image);
+  return n.done(e.reshape(sum, dims));
+}
+
 LogicalResult columnsToImage(Node &n) {
   Value x = n.in(0);
   if (!x || rankOf(x) != 3)
     return n.invalid("shape", "Col2Im wants columns of rank 3, [N, C * block, L]");
-  std::optional<Ints> window = n.ints(2);
-  if (!window) // how many taps a pixel has
-    return n.unknown({2}, "block_shape");
   std::optional<HostValue> image = n.bound(1, 0);
   if (!image)
     return n.unknown({1}, "image_shape");
   size_t rank = image->values.size();
-  Ints strides = n.intsAttr("strides").value_or(Ints(rank, 1)),
-       pads = n.intsAttr("pads").value_or(Ints(2 * rank, 0)),
-       dilations = n.intsAttr("dilations").value_or(Ints(rank, 1));
+  const Block block(n, rank);
+  std::optional<Ints> window = n.ints(2);
+  if (!window) {
+    std::optional<HostValue> sizes = n.bound(2, 1);
+    if (!sizes)
+      return n.unknown({2}, "block_shape");
+    if (sizes->values.size() != rank || !block.fits(rank))
+      return n.invalid("attribute", "block_shape, strides and dilations have a positive number for each dimension of the "
+                                    "image, pads two that are not negative");
+    return columnsOfRun(n, x, sizes->values, image->values, block);
+  }
   int64_t taps = 1;
   for (int64_t size : *window)
     taps *= std::max<int64_t>(size, 1);
   if (DimExpr rows = dimOf(x, 1); !rows.isConstant() && !rows.exactDiv(taps)) // whole channels, which the run checks
     x = n.e.reshape(x, {dimOf(x, 0), DimExpr::floorDiv(rows, taps) * DimExpr(taps), dimOf(x, 2)});
-  Value y = n.e.infer<OverlapAddOp>(x, n.e.dimArray(image->values), *window, strides, pads, dilations);
+  Value y = n.e.infer<OverlapAddOp>(x, n.e.dimArray(image->values), *window, block.strides, block.pads, block.dilations);
   if (!y)
     return failure();
-  DimExpr columns = product(OverlapAddOp::places(image->values, *window, strides, pads, dilations));
+  DimExpr columns = product(OverlapAddOp::places(image->values, *window, block.strides, block.pads, block.dilations));
   if (columns != dimOf(x, 2))
     n.demandZero("columns", columns - dimOf(x, 2));
   return n.done(y);

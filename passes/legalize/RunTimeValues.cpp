@@ -104,6 +104,8 @@ std::optional<HostValue> Legalizer::bindComputed(Value value) {
 
 std::optional<HostValue> Legalizer::bindHost(Value value, std::optional<int64_t> least,
                                              bool computed) {
+  for (auto inner = branchValues.find(value); inner != branchValues.end(); inner = branchValues.find(value))
+    value = inner->second;
   std::optional<HostValue> result = host(value);
   if (!result) {
     if (auto input = dyn_cast<BlockArgument>(value)) {

@@ -129,36 +129,35 @@ TEST_F(ImportTest, BitFlipsAreErrorsOrModels) {
 constexpr const char *kPad = R"(<ir_version: 8, opset_import: ["" : 17]>
 g (float[N, 3] x, int64[4] pads) => (float[K, L] y) { y = Pad <mode = "reflect"> (x, pads) })";
 
-/// The sizes of a block decide how many channels a result has: they cannot come with the run.
-constexpr const char *kBlocks = R"(<ir_version: 9, opset_import: ["" : 18]>
-g (float[N, 10, 12] x, int64[2] block) => (float[N, C, 4, 7] y) {
-  image = Constant <value = int64[2] {4, 7}> ()
-  y = Col2Im (x, image, block)
+/// The size of parts decides how many tensors a sequence has: it cannot come with the run.
+constexpr const char *kParts = R"(<ir_version: 9, opset_import: ["" : 18]>
+g (float[N, 6] x, int64 size) => (float[M, 3] y) {
+  parts = SplitToSequence <axis = 1> (x, size)
+  y = ConcatFromSequence <axis = 0> (parts)
 })";
 
 TEST_F(ImportTest, ReportNamesNeededInputsAndConstantsHelp) {
-  auto module = import(kBlocks);
+  auto module = import(kParts);
   ASSERT_TRUE(module.ok()) << module.status().str();
   LegalizeReport report;
   ASSERT_TRUE(mlir::failed(legalize(**module, report)));
   EXPECT_EQ(report.code(), ErrorCode::Unsupported);
   ASSERT_EQ(report.nodes.size(), 1u);
-  EXPECT_EQ(report.nodes[0].needs, std::vector<std::string>{"block"});
-  EXPECT_EQ(report.nodes[0].node, "Col2Im_1");
-  EXPECT_NE(report.json().find("\"op\":\"Col2Im\""), std::string::npos);
+  EXPECT_EQ(report.nodes[0].needs, std::vector<std::string>{"size"});
+  EXPECT_EQ(report.nodes[0].node, "SplitToSequence_0");
+  EXPECT_NE(report.json().find("\"op\":\"SplitToSequence\""), std::string::npos);
 
   ImportOptions options;
-  HostTensor block(DType::I64, {2});
-  block.setInteger(0, 1);
-  block.setInteger(1, 5);
-  options.constants["block"] = block;
-  module = import(kBlocks, options);
+  HostTensor size(DType::I64, {});
+  size.setInteger(0, 3);
+  options.constants["size"] = size;
+  module = import(kParts, options);
   ASSERT_TRUE(module.ok()) << module.status().str();
   report = {};
   ASSERT_TRUE(mlir::succeeded(legalize(**module, report)));
   EXPECT_EQ(entry(**module).getNumArguments(), 1u);
   EXPECT_EQ(dimsOf(entry(**module).getResultTypes()[0]),
-            (std::vector<DimExpr>{DimExpr::symbol("N"), 2, 4, 7}));
+            (std::vector<DimExpr>{DimExpr(2) * DimExpr::symbol("N"), 3}));
 }
 
 TEST_F(ImportTest, ConstantsMustFitTheirInput) {
