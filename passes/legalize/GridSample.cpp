@@ -5,7 +5,7 @@
 // the distance along each axis. DeformConv reads its windows so, too.
 //
 //===----------------------------------------------------------------------===//
-#include "Node.h"
+#include "Legalizer.h"
 
 using namespace mlir;
 
@@ -15,11 +15,15 @@ namespace {
 struct Sampler {
   Node &n;
   Emitter &e;
-  Value image;                ///< [N, C, sizes...]
+  Value image;                ///< [N, C, sizes...], or [N, sizes..., C] with `channelsLast`
   std::vector<DimExpr> sizes; ///< spatial
   DimExpr points;             ///< places of one image
   std::string padding;
   bool corners;
+  bool channelsLast = false;
+
+  /// One value a place as one a pixel that is read there.
+  Value forChannels(Value ofPlaces) { return e.unsqueeze(ofPlaces, {channelsLast ? 2 : 1}); }
 
   Value size(size_t axis, double plus = 0) {
     Value s = e.dimScalar(sizes[axis], e.b.getF32Type());
@@ -45,7 +49,7 @@ struct Sampler {
     return e.select(odd, e.sub(e.add(low, span), rest), e.add(low, rest));
   }
 
-  /// The pixels at whole places, one coordinate [N, P] an axis: [N, C, P].
+  /// The pixels at whole places, one coordinate [N, P] an axis: [N, C, P], or [N, P, C] with `channelsLast`.
   Value read(ArrayRef<Value> at) {
     Value linear, inside;
     Type index = e.b.getI64Type();
@@ -61,13 +65,18 @@ struct Sampler {
     }
     if (!linear || !inside)
       return {};
-    Dims flat = {dimOf(image, 0), dimOf(image, 1), product(sizes)},
-         read = {flat[0], flat[1], points};
-    Value indices = e.broadcastTo(e.unsqueeze(linear, {1}), read);
-    Value pixels = e.infer<GatherElementsOp>(e.reshape(image, flat), indices, uint64_t(2));
-    if (padding != "zeros")
-      return pixels;
-    return e.select(e.unsqueeze(inside, {1}), pixels, e.like(pixels, 0));
+    DimExpr images = dimOf(image, 0), area = product(sizes);
+    Value pixels;
+    if (channelsLast) { // all channels of a pixel at once
+      if (images != DimExpr(1))
+        linear = e.add(linear, e.mul(e.iota({images, DimExpr(1)}, 0, index), e.dimScalar(area, index)));
+      pixels = e.infer<GatherOp>(e.reshape(image, {images * area, dimOf(image, rankOf(image) - 1)}), linear, uint64_t(0));
+    } else {
+      DimExpr channels = dimOf(image, 1);
+      Value indices = e.broadcastTo(e.unsqueeze(linear, {1}), {images, channels, points});
+      pixels = e.infer<GatherElementsOp>(e.reshape(image, {images, channels, area}), indices, uint64_t(2));
+    }
+    return padding == "zeros" ? e.select(forChannels(inside), pixels, e.like(pixels, 0)) : pixels;
   }
 
   /// Sum over all combinations of neighbours, one offset and weight an axis.
@@ -84,7 +93,7 @@ struct Sampler {
       }
       Value part = read(at);
       if (weight && part)
-        part = e.mul(part, e.cast(e.unsqueeze(weight, {1}), elementTypeOf(part)));
+        part = e.mul(part, e.cast(forChannels(weight), elementTypeOf(part)));
       sum = sum ? e.add(sum, part) : part;
       size_t axis = 0;
       while (axis < pick.size() && ++pick[axis] == neighbours[axis].size())
@@ -154,8 +163,20 @@ LogicalResult gridSample(Node &n) {
   return n.done(e.reshape(y, result));
 }
 
+/// [N, a, b...] as [N, b..., a].
+Value secondLast(Emitter &e, Value x) {
+  Ints order = {0};
+  for (int64_t d = 2; x && d < rankOf(x); ++d)
+    order.push_back(d);
+  order.push_back(1);
+  return x ? e.transpose(x, order) : x;
+}
+
+/// Channels that fill the vectors of a CPU: pixels are read channels last from so many on.
+constexpr int64_t kVectorOfChannels = 8;
+
 /// A convolution whose window elements lie where offsets put them: columns of interpolated pixels, as
-/// im2col cuts them, times the weights.
+/// im2col cuts them, times the weights. On a CPU a column is all channels of its pixels, read and weighted in vectors.
 LogicalResult deformConv(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0), w = n.in(1), offset = n.in(2);
@@ -205,7 +226,9 @@ LogicalResult deformConv(Node &n) {
   places = spatialDims(offset); // some may be expressed by others now
   Dims sampled = {rows, *shared};
   sampled.insert(sampled.end(), image.begin(), image.end());
-  Sampler s{n, e, e.reshape(x, sampled), image, DimExpr(taps) * product(places), "zeros", true};
+  const bool channelsLast = !n.legalizer.forGpu() && shared->constant().value_or(0) >= kVectorOfChannels;
+  Value pixels = e.reshape(x, sampled);
+  Sampler s{n, e, channelsLast ? secondLast(e, pixels) : pixels, image, DimExpr(taps) * product(places), "zeros", true, channelsLast};
   // Offsets [rows, taps, spatial, places...].
   Type f32 = e.b.getF32Type();
   Dims split = {rows, DimExpr(taps), DimExpr(spatial)};
@@ -224,22 +247,36 @@ LogicalResult deformConv(Node &n) {
     Ints column(spatial + 1, 1);
     column[0] = taps;
     Value at = e.add(e.add(place, e.floats(shifts, column, f32)), e.reshape(e.sliceAxis(moved, 2, d, 1), here));
-    at = e.reshape(at, {rows, s.points});
+    at = e.reshape(channelsLast ? secondLast(e, at) : at, {rows, s.points});
     Value left = e.unary<FloorOp>(at), rest = e.sub(at, left);
     if (!rest)
       return failure();
     neighbours.push_back({{left, e.sub(e.like(rest, 1), rest)}, {e.add(left, 1.0), rest}});
   }
-  Value columns = s.blend(neighbours); // [rows, channels of an offset group, taps * places]
+  Value columns = s.blend(neighbours); // [rows, channels of an offset group, taps * places]; or [rows, places * taps, channels]
+  DimExpr depth = *inputs * DimExpr(taps), count = product(places);
   if (n.has(4)) {
     Value mask = n.in(4);
     if (!mask || !n.unify(numElements(mask.getType()), rows * s.points))
       return n.invalid("shape", "the mask has an element for each window element and place");
-    columns = e.mul(columns, e.reshape(mask, {rows, DimExpr(1), s.points}));
+    if (channelsLast)
+      mask = secondLast(e, e.reshape(mask, {rows, DimExpr(taps), count}));
+    columns = e.mul(columns, s.forChannels(e.reshape(mask, {rows, s.points})));
   }
-  DimExpr depth = *inputs * DimExpr(taps), count = product(places);
-  columns = e.reshape(columns, {batch, DimExpr(group), depth, count});
-  Value y = e.matmul(e.reshape(w, {DimExpr(1), DimExpr(group), *outputs, depth}), columns);
+  Value y;
+  if (channelsLast) {
+    if (offsetGroup != 1)
+      columns = e.transpose(e.reshape(columns, {batch, DimExpr(offsetGroup), s.points, *shared}), {0, 2, 1, 3});
+    if (group != 1)
+      columns = e.transpose(e.reshape(columns, {batch, s.points, DimExpr(group), *inputs}), {0, 2, 1, 3});
+    Value weights = e.transpose(e.reshape(w, {DimExpr(group), *outputs, *inputs, DimExpr(taps)}), {0, 3, 2, 1});
+    y = e.matmul(e.reshape(columns, {batch, DimExpr(group), count, depth}),
+                 e.reshape(weights, {DimExpr(1), DimExpr(group), depth, *outputs}));
+    y = y ? e.transpose(y, {0, 1, 3, 2}) : y;
+  } else {
+    columns = e.reshape(columns, {batch, DimExpr(group), depth, count});
+    y = e.matmul(e.reshape(w, {DimExpr(1), DimExpr(group), *outputs, depth}), columns);
+  }
   Dims result = {batch, dimOf(w, 0)};
   result.insert(result.end(), places.begin(), places.end());
   y = e.reshape(y, result);
