@@ -86,11 +86,14 @@ void Loaded::store(onnx::TensorProto &tensor, const HostTensor &values) {
   tensor.set_raw_data(values.data.data(), values.data.size());
 }
 
-DType Loaded::floatType() const {
-  for (const auto &[name, tensor] : constants)
-    if (tensor->data_type() == onnx::TensorProto::FLOAT16 || tensor->data_type() == onnx::TensorProto::BFLOAT16)
-      return tensor->data_type() == onnx::TensorProto::FLOAT16 ? DType::F16 : DType::BF16;
-  return DType::F32;
+bool Loaded::hasHalf() const {
+  return std::any_of(constants.begin(), constants.end(), [](const auto &constant) { return typeOf(*constant.second) != DType::F32; });
+}
+
+DType typeOf(const onnx::TensorProto &tensor) {
+  return tensor.data_type() == onnx::TensorProto::FLOAT16    ? DType::F16
+         : tensor.data_type() == onnx::TensorProto::BFLOAT16 ? DType::BF16
+                                                             : DType::F32;
 }
 
 int64_t Loaded::opset() const {
@@ -194,7 +197,7 @@ static std::pair<int64_t, int64_t> opsetOf(int bits, quantize::WeightFormat form
 
 /// The same where some numbers of the model may be of 16 bits, which ops of codes take since opset 19.
 static std::pair<int64_t, int64_t> opsetFor(const Loaded &model, std::pair<int64_t, int64_t> written) {
-  return model.floatType() == DType::F32 ? written : std::max(written, std::pair<int64_t, int64_t>(19, 9));
+  return model.hasHalf() ? std::max(written, std::pair<int64_t, int64_t>(19, 9)) : written;
 }
 
 std::string convertFor(Loaded &model, const quantize::Scheme &scheme, const std::string &path) {

@@ -36,8 +36,8 @@ struct Loaded {
   HostTensor read(const onnx::TensorProto &tensor);
   /// The tensor holds these values from now on, inside of the file.
   static void store(onnx::TensorProto &tensor, const HostTensor &values);
-  /// F16 or BF16 where a constant has that type, else F32.
-  DType floatType() const;
+  /// Whether a constant is of F16 or BF16, and so may be values.
+  bool hasHalf() const;
   int64_t opset() const;
 
 private:
@@ -69,6 +69,8 @@ void bringInside(Loaded &model);
 /// that they had.
 std::vector<std::string> giveNames(onnx::GraphProto &graph);
 
+/// F16 or BF16 of a constant that has it, else F32.
+DType typeOf(const onnx::TensorProto &tensor);
 std::string nameOf(const onnx::NodeProto &node);
 bool isConstant(const onnx::NodeProto &node);
 /// Of ONNX's own domain.

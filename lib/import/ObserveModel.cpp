@@ -170,9 +170,10 @@ private:
       if (name == x)
         value = original;
     auto range = recipe.activations.find(value);
+    const DType type = typeOf(*model.constants.at(maker->input(1))); // which scales have too
     std::optional<quantize::CodesOfRange> codes;
     if (range != recipe.activations.end())
-      codes = quantize::codesOf(range->second);
+      codes = quantize::codesOf(range->second, type);
     if (!codes)
       return {};
     const bool floats = how.format == quantize::WeightFormat::F8E4M3;
@@ -182,7 +183,7 @@ private:
     constexpr double kHalf = 0.5 + 1e-3; // of a step, and what f32 rounds
     double step = codes->scale, lowest = (0 - codes->zero - kHalf) * step, highest = (255 - codes->zero + kHalf) * step;
     if (floats) {
-      step = double(quantize::floatScaleOf(range->second).value_or(1));
+      step = double(quantize::floatScaleOf(range->second, type).value_or(1));
       highest = (448 + 32 * kHalf) * step; // the last step of e4m3 is 32
       lowest = -highest;
     }
@@ -197,7 +198,7 @@ private:
 
   /// A value in f32, in which what is seen of it is computed.
   std::string inFloat(const std::string &value) {
-    return model.floatType() == DType::F32 ? value : node("Cast", {value}, {{"to", onnx::TensorProto::FLOAT}});
+    return model.hasHalf() ? node("Cast", {value}, {{"to", onnx::TensorProto::FLOAT}}) : value;
   }
   /// `maker` of other operands, without its bias.
   std::string product(const std::string &x, const std::string &w) {

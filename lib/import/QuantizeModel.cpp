@@ -99,13 +99,6 @@ bool isQuantized(const std::string &type) {
   return false;
 }
 
-/// The type of a weight that has codes.
-DType typeOf(const onnx::TensorProto &tensor) {
-  return tensor.data_type() == onnx::TensorProto::FLOAT16    ? DType::F16
-         : tensor.data_type() == onnx::TensorProto::BFLOAT16 ? DType::BF16
-                                                             : DType::F32;
-}
-
 /// Numbers in another type.
 HostTensor inType(const HostTensor &tensor, DType type) {
   if (tensor.dtype == type)
@@ -426,7 +419,6 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
     const std::vector<std::string> &keep = options.keep;
     const int64_t block = scheme.format == WeightFormat::Mxfp4 ? 32 : options.block;
     const bool half = takesHalf(scheme.format, !options.microsoft && !options.dynamic);
-    plan.type = model.floatType();
     std::vector<bool> fits(keep.size());
     auto kept = [&](const std::string &name) {
       bool any = false;
@@ -474,7 +466,7 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
       }
       if (why.empty() && (options.microsoft || scheme.format == WeightFormat::Nf4))
         why = reasonAgainstPacked(node);
-      // One matrix that is summed over in both directions has two forms; the second product keeps f32.
+      // One matrix that is summed over in both directions has two forms; the second product stays as it is.
       if (auto other = plan.recipe.weights.find(weight); why.empty() && other != plan.recipe.weights.end() &&
                                                          other->second.axis != how.axis)
         why = "its right operand '" + weight + "' has scales along the other dimension";
@@ -525,7 +517,7 @@ Result<std::vector<QuantizedLayer>> quantizedLayers(const std::string &path, con
       auto weight = model.constants.find(node.input(1));
       if (weight == model.constants.end())
         continue; // of another model: quantizedModel says so
-      QuantizedLayer layer{nameOf(node), node.output(0), node.input(0), node.input(1), 0, 0, 1};
+      QuantizedLayer layer{nameOf(node), node.output(0), node.input(0), node.input(1), 0, 0, 1, typeOf(*weight->second)};
       for (int64_t size : weight->second->dims())
         layer.weightElements *= size;
       if (std::optional<int64_t> depth = depthOf(node); depth && weight->second->dims_size() == 2 && !attribute(node, "transA")) {

@@ -110,9 +110,6 @@ std::map<std::string, std::string> Smoother::run() {
   std::map<std::string, std::string> smoothed;
   if (recipe.factors.empty())
     return smoothed;
-  if (model.floatType() != DType::F32)
-    raise(ErrorCode::Unsupported, "factors divide activations of f32, the model has numbers of " + std::string(name(model.floatType())),
-          recipePath);
   struct Reader {
     int64_t groups;
     bool image;
@@ -130,6 +127,8 @@ std::map<std::string, std::string> Smoother::run() {
     if (how == recipe.weights.end() || found == model.constants.end() || (image ? found->second->dims_size() < 3 : found->second->dims_size() != 2) ||
         found->second->dims(image ? 1 : int(*depthOf(node))) * groupsOf(node) != recipe.factors.at(node.input(0)).dims[0])
       foreign("its factors do not fit '" + weight + "'", node.input(0));
+    if (const DType type = typeOf(*found->second); type != DType::F32)
+      raise(ErrorCode::Unsupported, "factors divide activations of f32, '" + weight + "' is of " + std::string(name(type)), recipePath);
     ++readers[node.input(0)];
     ++products[weight];
     for (const auto &[other, known] : weights)

@@ -237,7 +237,7 @@ Range percentile(const Histogram &histogram, double percent) {
 
 } // namespace
 
-Range solveRange(const Histogram &histogram, const RangeMethod &method) {
+Range solveRange(const Histogram &histogram, const RangeMethod &method, DType type) {
   const Range minMax = histogram.minMax();
   if (histogram.width() == 0)
     return minMax;
@@ -247,7 +247,7 @@ Range solveRange(const Histogram &histogram, const RangeMethod &method) {
   Range best = minMax;
   double least = INFINITY;
   auto attempt = [&](Range range) {
-    std::optional<CodesOfRange> codes = codesOf(range);
+    std::optional<CodesOfRange> codes = codesOf(range, type);
     if (!codes)
       return;
     double loss = method.kind == RangeKind::Mse ? squaredError(bins, *codes) : divergence(bins, *codes, range);

@@ -27,7 +27,7 @@ class Quantized:
     recipe   the decisions: ranges of activations, bits of weights, which products
     report   with report=True: of each layer range, share of clipped inputs, signal to quantization noise, what its
              loss is made of, microseconds before and after; of each output what it loses
-    notes    what the command said: what keeps f32, and why
+    notes    what the command said: what keeps its type, and why
     """
 
     model: str | bytes

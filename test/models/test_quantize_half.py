@@ -150,10 +150,37 @@ def test_convolutions(tmp_path):
 @pytest.mark.parametrize("scheme, options, code, message", [
     ("w8a8-int8", ["--dynamic"], 4, "is no matrix of f32"), ("w4a16", ["--format=microsoft"], 4, "is no matrix of f32"),
     ("nf4", [], 4, "is no matrix of f32"), ("f16", [], 4, "is no matrix of f32"),
-    ("w8a8-int8", ["--method=smoothquant", "--data=data.npz"], 4, "the model has numbers of f16")])
+    ("w8a8-int8", ["--method=smoothquant", "--data=data.npz"], 4, "no layer reads any: 'w1' is of f16")])
 def test_what_wants_f32(tmp_path, monkeypatch, scheme, options, code, message):
     write_half(tmp_path / "m.onnx", "f16")
     examples(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert message in quantize(tmp_path, scheme, *options, code=code)
     assert not (tmp_path / "q.onnx").exists()
+
+
+def test_one_constant_of_16_bits(tmp_path):
+    """A table of f16, or a layer, makes no other layer's numbers f16: factors divide those of f32, and of others it is said why not."""
+    rng = np.random.default_rng(4)
+    weights = {"table": rng.normal(size=(40, K)).astype(np.float16), "w1": rng.normal(size=(K, H)).astype(np.float32),
+               "w2": rng.normal(size=(H, N)).astype(np.float16)}
+    cast = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16}
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["e"]), helper.make_node("Cast", ["e"], ["x"], to=cast["f32"]),
+             helper.make_node("MatMul", ["x", "w1"], ["a"], name="up"), helper.make_node("Cast", ["a"], ["h"], to=cast["f16"]),
+             helper.make_node("MatMul", ["h", "w2"], ["z"], name="down"), helper.make_node("Cast", ["z"], ["y"], to=cast["f32"])]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("ids", TensorProto.INT64, ["M"])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["M", N])],
+                              [numpy_helper.from_array(v, n) for n, v in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=10), tmp_path / "m.onnx")
+    ids = rng.integers(40, size=64)
+    np.savez(tmp_path / "d.npz", ids=ids)
+    text = quantize(tmp_path, "w8a8-int8", "--method=smoothquant", "--range=mse", "--data", tmp_path / "d.npz", "--recipe-out", tmp_path / "r.json",
+                    "--report", tmp_path / "report.json")
+    assert "no factors for 'h': 'w2' is of f16" in text
+    assert [name for name in np.load(tmp_path / "r.npz") if name.startswith("factors/")] == ["factors/x"]
+    got = lathe_cli.run(lathe_cli.compile_model(tmp_path / "q.onnx", tmp_path / "q.lathe"), tmp_path / "run", inputs={"ids": ids})["y"]
+    x = weights["table"].astype(np.float32)[ids]
+    assert lathe_cli.relative_error(got, (x @ weights["w1"]).astype(np.float16).astype(np.float32) @ weights["w2"].astype(np.float32)) < 0.03
+    # The scale of h is f16's, in the model as in the report's engine.
+    scale = numpy_helper.to_array(weights_of(tmp_path / "q.onnx")["h_scale"])
+    assert scale.dtype == np.float16

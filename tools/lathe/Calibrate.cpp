@@ -431,16 +431,23 @@ Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
   }});
   if (!ran.ok())
     return ran;
+  Result<std::vector<QuantizedLayer>> layers = quantizedLayers(path, recipe);
+  if (!layers)
+    return layers.status();
+  std::map<std::string, DType> types; // which scales have as well
+  for (const QuantizedLayer &layer : *layers)
+    types[layer.activation] = types[layer.result] = layer.type;
   for (size_t v = 0; v < values.size(); ++v) {
+    const DType type = types.at(values[v]);
     if (method.needsHistogram())
-      ranges[v] = quantize::solveRange(elements.histograms[v], method);
-    if (quantize::codesOf(ranges[v])) {
+      ranges[v] = quantize::solveRange(elements.histograms[v], method, type);
+    if (quantize::codesOf(ranges[v], type)) {
       recipe.activations[values[v]] = ranges[v];
       continue;
     }
     recipe.activations.erase(values[v]);
     recipe.shared.erase(values[v]);
-    std::printf("  keeps f32: '%s' has no range that could be quantized\n", values[v].c_str());
+    std::printf("  keeps its type: '%s' has no range that could be quantized\n", values[v].c_str());
   }
   return okStatus();
 }

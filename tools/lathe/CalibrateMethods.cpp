@@ -17,6 +17,9 @@ Status chooseFactors(Calibration &calibration, const std::string &path, const st
   Result<std::vector<QuantizedLayer>> layers = quantizedLayers(path, recipe);
   if (!layers)
     return layers.status();
+  if (std::all_of(layers->begin(), layers->end(), [](const QuantizedLayer &layer) { return layer.type != DType::F32; }))
+    return unsupportedError("divides activations of f32, and no layer reads any: '" + layers->front().weight + "' is of " +
+                                std::string(name(layers->front().type)), "--method=" + method);
   std::map<std::string, std::set<std::string>> weights; // by activation
   std::map<std::string, int> uses;                      // of a weight, by products of the same activation
   std::map<std::string, std::string> refused;
@@ -25,7 +28,9 @@ Status chooseFactors(Calibration &calibration, const std::string &path, const st
     ++uses[layer.activation + '\n' + layer.weight];
   }
   for (const QuantizedLayer &layer : *layers)
-    if (!layer.depth)
+    if (layer.type != DType::F32)
+      refused[layer.activation] = "'" + layer.weight + "' is of " + std::string(name(layer.type)) + ", and factors divide activations of f32";
+    else if (!layer.depth)
       refused[layer.activation] = "convolutions and products of transposed values have no factors";
     else if (layer.otherReaders + 1 != uses[layer.activation + '\n' + layer.weight])
       refused[layer.activation] = "'" + layer.weight + "' has other readers";

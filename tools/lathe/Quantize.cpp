@@ -184,8 +184,7 @@ Result<Recipe> decideScheme(const QuantizeOptions &options, const Plan &wanted, 
     std::printf("  %s\n", plan->converted.c_str());
   const bool several = wanted.schemes.size() + wanted.layers.size() > 1;
   for (const auto &[name, why] : plan->kept)
-    std::printf("  %s %s: '%s': %s\n", several ? (std::string(scheme.name) + " keeps").c_str() : "keeps",
-                std::string(lathe::name(plan->type)).c_str(), name.c_str(), why.c_str());
+    std::printf("  %s its type: '%s': %s\n", several ? (std::string(scheme.name) + " keeps").c_str() : "keeps", name.c_str(), why.c_str());
   if (plan->recipe.products.empty())
     return unsupportedError("has no matrix product or convolution that could be quantized", path);
   Recipe recipe = std::move(plan->recipe);

@@ -23,7 +23,6 @@ struct QuantizationPlan {
   quantize::Recipe recipe; ///< with ranges from 0 to 0
   std::string converted;   ///< says so where the model was of an older opset than the scheme needs; else empty
   KeptValues kept;         ///< contractions, by the name of the node or its result
-  DType type = DType::F32; ///< of the model's numbers: F16 or BF16 where it has constants of that type
 };
 
 struct PlanOptions {
@@ -46,6 +45,7 @@ struct QuantizedLayer {
   int64_t depth = 0;    ///< of a product: elements of the activation's last dimension; else 0
   int otherReaders = 0; ///< of a product: uses of its weight beside this one
   int64_t weightElements = 0;
+  DType type = DType::F32; ///< of the weight, and so of what is read and of the result: F32, F16 or BF16
 };
 Result<std::vector<QuantizedLayer>> quantizedLayers(const std::string &path, const quantize::Recipe &recipe);
 

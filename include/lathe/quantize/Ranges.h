@@ -67,8 +67,8 @@ void moveRange(Range &range, Range batch, double m, bool first);
 /// - Mse: least sum of squares of x - dequantize(quantize(x)), clipping included.
 /// - Kl: least Kullback-Leibler divergence of the codes' distribution from the clipped one (Migacz, "8-bit
 ///   inference with TensorRT", 2017, for codes with a zero point).
-/// Mse and Kl try 128 parts of minimum and maximum: of both ends together, then of the upper and the lower one alone.
-Range solveRange(const Histogram &histogram, const RangeMethod &method);
+/// `type`: of the value, which scales have (codesOf). Mse and Kl try 128 parts of minimum and maximum: of both ends together, then of the upper and the lower one alone.
+Range solveRange(const Histogram &histogram, const RangeMethod &method, DType type = DType::F32);
 
 } // namespace lathe::quantize
 
