@@ -48,6 +48,17 @@ int64_t panelsForWorkers(int64_t panels, int64_t blocks, int64_t enough);
 /// Rows of a unit whose rows are computed into scratch memory.
 int64_t rowsInScratch(int64_t depth, const KernelConfig &c, const Target &target);
 
+/// A product by one constant matrix of floats of 32 or 16 bits.
+struct WeightProduct {
+  DimExpr rows;               ///< of all batches
+  int64_t depth, columns;
+  int64_t panels;             ///< of kBlockColumns columns
+  bool rowsCopied;            ///< into scratch memory
+  bool mayBeOne = false, isOne = false; ///< row
+};
+/// Its sizes; none, and why, where it is no such product.
+std::optional<WeightProduct> productByWeights(const KernelDesc &desc, std::string &why);
+
 /// Adds the variants of a convolution.
 Status chooseConv(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
 

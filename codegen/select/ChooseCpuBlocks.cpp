@@ -16,17 +16,8 @@
 #include <cmath>
 
 namespace lathe::select {
-namespace {
 
-/// Sizes of a product that gemm.bsr takes.
-struct BlockSizes {
-  DimExpr rows;           ///< of all batches
-  int64_t depth, columns, panels;
-  bool rowsCopied;        ///< into scratch memory
-  bool mayBeOne, isOne;   ///< row
-};
-
-std::optional<BlockSizes> sizesOf(const KernelDesc &desc, std::string &why) {
+std::optional<WeightProduct> productByWeights(const KernelDesc &desc, std::string &why) {
   const ContractionOperand &a = desc.operands[0], &b = desc.operands[1];
   auto isFloat32Or16 = [](DType t) { return t == DType::F32 || isHalf(t); };
   if (b.buffer < 0 || !b.isWeight || b.codes >= 0 || !isFloat32Or16(b.dtype) || !isFloat32Or16(a.dtype)) {
@@ -41,32 +32,80 @@ std::optional<BlockSizes> sizesOf(const KernelDesc &desc, std::string &why) {
     why = "its weights are not one matrix";
     return std::nullopt;
   }
-  BlockSizes sizes{product({desc.parallel.begin(), desc.parallel.end() - 1}), *depth, *columns,
-                   (*columns + kBlockColumns - 1) / kBlockColumns, a.buffer < 0 || a.transposed || isHalf(a.dtype), false, false};
+  WeightProduct sizes{product({desc.parallel.begin(), desc.parallel.end() - 1}), *depth, *columns,
+                      (*columns + kBlockColumns - 1) / kBlockColumns, a.buffer < 0 || a.transposed || isHalf(a.dtype)};
   sizes.isOne = sizes.rows == DimExpr(1);
   sizes.mayBeOne = !sizes.rows.isConstant() && rangeOf(sizes.rows, desc).lo <= 1;
   return sizes;
 }
 
-/// The time of a product in shares of the dense one's: what does not depend on the zeros, and what a row of blocks
-/// takes beside a row of a dense panel. Measured by test/perf/sparse.py.
+namespace {
+
+/// The tiles of rows and panels that a unit of gemm.bsr has.
+KernelConfig tilesOf(const WeightProduct &sizes, double rows, int64_t each, int64_t blocks, const Target &target) {
+  KernelConfig c;
+  c.form = &kCpuGemmBlocks;
+  c.lanes = std::min<int64_t>(target.lanes(DType::F32), kBlockColumns);
+  c.tileN = kBlockColumns;
+  const int64_t vectors = c.tileN / c.lanes;
+  if (rows <= 1) {
+    c.tileM = c.rows = 1;
+    c.tileK = std::clamp<int64_t>(sizes.panels / 16, 1, 8); // panels that share the look at the row
+    return c;
+  }
+  // One tile of rows, which stays in the first-level cache, for as many panels as the second level keeps for the tiles
+  // behind it.
+  c.tileM = c.rows = std::clamp<int64_t>((target.vectorRegisters - vectors - 2) / vectors, 1, 12);
+  const int64_t resident = residentBytes(target), enough = unitsForCores(target, 32);
+  int64_t panelBytes = std::max<int64_t>(1, blocks * each * kBlockColumns * 4 / std::max<int64_t>(1, sizes.panels));
+  int64_t chunks = std::max<int64_t>(1, int64_t(rows) / c.rows);
+  int64_t share = chunks >= enough ? sizes.panels : sizes.panels * chunks / enough;
+  c.tileK = std::clamp<int64_t>(std::min(resident / panelBytes, share), 1, std::max<int64_t>(1, sizes.panels));
+  return c;
+}
+
+/// The time of a product in shares of the dense one's, fitted to 90 problems that test/perf/sparse.py drew (seed 101).
 struct BlockCosts {
-  double fixed, one, four; ///< blocks of one row, of four
-  double panel;            ///< what a panel takes by itself, in rows of it
+  double fixed = 0.03; ///< whatever the zeros are
+  double unit = 0.14;  ///< the look for infinities, once for all panels of a unit
+  double panel = 4;    ///< what a panel takes by itself, in rows of it
+  double row = 1;      ///< a row of blocks, of a row of a dense panel
+  double four = 0.98;  ///< the same of blocks of four rows, which have a place for all of them: of `row`
 };
-constexpr BlockCosts kOneRowCosts{0.05, 1.3, 1.15, 8}, kManyRowsCosts{0.05, 1.9, 1.85, 8};
+
+BlockCosts costsOf(const WeightProduct &sizes, double rows, const Target &target, int64_t tileM) {
+  BlockCosts costs;
+  if (rows <= 1) {
+    costs.unit = 0;
+    return costs;
+  }
+  // The dense tile of few rows waits for its sums.
+  constexpr double kTwo = 2, kFew = 4;
+  costs.row = rows <= kTwo ? 0.87 : rows <= kFew ? 0.95 : 1.0;
+  // Cores with two multipliers of 512 bits, which first-level caches of 48 KB tell (Ice Lake and later, Zen 5), wait for
+  // the loads of a tile's rows, more so where these are not in that cache.
+  constexpr int64_t kSmallCache = 32 << 10;
+  if (target.vectorBits >= 512 && target.l1Bytes > kSmallCache) {
+    const double tile = double(tileM * sizes.depth * 4) / double(target.l1Bytes);
+    costs.row = 1.35 + 0.65 * std::clamp((tile - 1) / 2, 0.0, 1.0);
+  }
+  return costs;
+}
+
 /// What is worth another form of the weights.
 constexpr double kLeastGain = 0.03;
 
 /// Of the dense product's time, with so many rows, blocks of `each` rows of which `blocks` are not all zero.
-double shareOfDense(const BlockSizes &sizes, double rows, int64_t each, int64_t blocks) {
-  double kept = double(blocks * each) / double(std::max<int64_t>(1, sizes.depth * sizes.panels));
-  const BlockCosts &costs = rows <= 1 ? kOneRowCosts : kManyRowsCosts;
-  return costs.fixed + kept * (each == 1 ? costs.one : costs.four) + costs.panel / double(sizes.depth);
+double shareOfDense(const WeightProduct &sizes, double rows, int64_t each, int64_t blocks, const Target &target) {
+  const double kept = double(blocks * each) / double(std::max<int64_t>(1, sizes.depth * sizes.panels));
+  const KernelConfig tiles = tilesOf(sizes, rows, each, blocks, target);
+  const BlockCosts costs = costsOf(sizes, rows, target, tiles.tileM);
+  return costs.fixed + costs.unit / double(tiles.tileK) + costs.panel / double(std::max<int64_t>(1, sizes.depth)) +
+         kept * costs.row * (each == 4 ? costs.four : 1);
 }
 
 /// Rows to judge by: those that are known or wanted, else many.
-double usualRows(const KernelDesc &desc, const BlockSizes &sizes) {
+double usualRows(const KernelDesc &desc, const WeightProduct &sizes) {
   constexpr double kMany = 128;
   Result<int64_t> usual = sizes.rows.evaluate(desc.usual);
   return usual ? double(*usual) : kMany;
@@ -77,20 +116,20 @@ double usualRows(const KernelDesc &desc, const BlockSizes &sizes) {
 
 namespace lathe {
 
-std::optional<BlockGain> blockGain(const KernelDesc &desc) {
+std::optional<BlockGain> blockGain(const KernelDesc &desc, const Target &target) {
   const ContractionOperand *b = desc.operands.size() > 1 ? &desc.operands[1] : nullptr;
   if (desc.kind != KernelDesc::Kind::Gemm || !b || b->nonzeroBlocks1 < 0 || desc.reduction.size() != 1)
     return std::nullopt;
   BlockGain gain;
-  std::optional<select::BlockSizes> sizes = select::sizesOf(desc, gain.why);
+  std::optional<select::WeightProduct> sizes = select::productByWeights(desc, gain.why);
   if (!sizes)
     return gain;
   double rows = select::usualRows(desc, *sizes);
   gain.zeros = 1 - double(b->nonzeroBlocks1) / double(std::max<int64_t>(1, sizes->depth * sizes->panels));
-  gain.share = select::shareOfDense(*sizes, rows, 1, b->nonzeroBlocks1);
+  gain.share = select::shareOfDense(*sizes, rows, 1, b->nonzeroBlocks1, target);
   gain.blocks = b->nonzeroBlocks1;
   if (b->nonzeroBlocks4 >= 0)
-    if (double four = select::shareOfDense(*sizes, rows, 4, b->nonzeroBlocks4); four < gain.share)
+    if (double four = select::shareOfDense(*sizes, rows, 4, b->nonzeroBlocks4, target); four < gain.share)
       gain.share = four, gain.rows = 4, gain.blocks = b->nonzeroBlocks4;
   gain.pays = gain.share <= 1 - select::kLeastGain;
   return gain;
@@ -101,22 +140,16 @@ std::optional<BlockGain> blockGain(const KernelDesc &desc) {
 namespace lathe::select {
 
 bool chooseBlocks(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
-  std::optional<BlockGain> gain = blockGain(desc);
+  std::optional<BlockGain> gain = blockGain(desc, target);
   if (!gain || !(gain->pays || (desc.alwaysSparse && gain->why.empty())))
     return false;
   std::string why;
-  const BlockSizes sizes = *sizesOf(desc, why);
+  const WeightProduct sizes = *productByWeights(desc, why);
   const ContractionOperand &b = desc.operands[1];
   // Layers of the same sizes and about as many zeros share their code: capacities are rounded up.
   int64_t all = sizes.depth / gain->rows * sizes.panels, step = std::max<int64_t>(1, all / 64);
   std::string recipe = blocksRecipe(gain->rows, std::min(all, (gain->blocks + step - 1) / step * step), b.transposed);
 
-  KernelConfig c;
-  c.form = &kCpuGemmBlocks;
-  c.lanes = std::min<int64_t>(target.lanes(DType::F32), kBlockColumns);
-  c.tileN = kBlockColumns;
-  const int64_t vectors = c.tileN / c.lanes;
-  c.tileM = std::clamp<int64_t>((target.vectorRegisters - vectors - 2) / vectors, 1, 12);
   auto variant = [&](KernelConfig config, std::vector<DimCondition> guard) {
     KernelSpec spec = specFor(desc, config, DimExpr::ceilDiv(sizes.rows, DimExpr(config.rows)) *
                                                 DimExpr((sizes.panels + config.tileK - 1) / config.tileK));
@@ -126,23 +159,13 @@ bool chooseBlocks(const KernelDesc &desc, const Target &target, std::vector<Kern
     addVariant(out, std::move(guard), std::move(spec));
   };
   if (sizes.isOne || sizes.mayBeOne) {
-    KernelConfig one = c;
-    one.tileM = one.rows = 1;
-    one.tileK = std::clamp<int64_t>(sizes.panels / 16, 1, 8); // panels that share the look at the row
+    const KernelConfig one = tilesOf(sizes, 1, gain->rows, gain->blocks, target);
     variant(one, sizes.isOne ? std::vector<DimCondition>()
                              : std::vector{DimCondition{DimCondition::Kind::Equal, sizes.rows, DimExpr(1)}});
     if (sizes.isOne)
       return true;
   }
-  // One tile of rows, which stays in the first-level cache, for as many panels as the second level keeps for the tiles
-  // behind it.
-  const int64_t resident = residentBytes(target), enough = unitsForCores(target, 64);
-  c.rows = c.tileM;
-  int64_t panelBytes = std::max<int64_t>(1, gain->blocks * gain->rows * kBlockColumns * 4 / sizes.panels);
-  int64_t chunks = std::max<int64_t>(1, int64_t(usualRows(desc, sizes)) / c.rows);
-  int64_t share = chunks >= enough ? sizes.panels : sizes.panels * chunks / enough;
-  c.tileK = std::clamp<int64_t>(std::min(resident / panelBytes, share), 1, sizes.panels);
-  variant(askedOr(desc, c), {});
+  variant(askedOr(desc, tilesOf(sizes, std::max(2.0, usualRows(desc, sizes)), gain->rows, gain->blocks, target)), {});
   return true;
 }
 

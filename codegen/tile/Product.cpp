@@ -326,8 +326,15 @@ SmallVector<Value> TileEmitter::accumulateBlocks(ArrayRef<Value> rows, Value row
   const int64_t each = p.packed->blockRows, size = each * n;
   const int64_t values = p.packed->valuesAt(elementBits());
   int64_t per = rows.size() * panel.vectors, sets = setsOf(per);
+  // Few chunks of rows hardly find blocks in a near cache that others brought there: 4 KB ahead, across panels.
+  constexpr int64_t kFewChunks = 4, kAheadBytes = 4096, kLineBytes = 64;
+  const int64_t elementBytes = elementBits() / 8;
+  const bool streams = p.rows.constant().value_or(0) <= kFewChunks * chunk;
   auto block = [&](SmallVector<Value> accs, Value number, int64_t set) {
     Value k = rowOfBlock(number), at = ix.add(ix.mul(number, size), values);
+    for (int64_t line = 0; streams && line < size * elementBytes; line += kLineBytes)
+      memref::PrefetchOp::create(e.b, e.loc, panel.buffer, ValueRange{ix.add(at, (kAheadBytes + line) / elementBytes)},
+                                 false, 3, true);
     for (int64_t r = 0; r < each; ++r)
       accs = step(accs, rows, rowBuffer, rowElement, panel, ix.add(at, r * n), ix.add(k, r), (set + r) % sets);
     return accs;

@@ -125,7 +125,7 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
   /// What became of the zeros in a product's weights.
   static void remarkBlocks(KernelOp kernel, const KernelDesc &desc, const Target &target,
                            ArrayRef<KernelVariant> variants) {
-    std::optional<BlockGain> gain = blockGain(desc);
+    std::optional<BlockGain> gain = blockGain(desc, target);
     if (!gain)
       return;
     std::string text;

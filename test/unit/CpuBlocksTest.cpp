@@ -216,10 +216,11 @@ KernelDesc product(DimExpr m, int64_t n, int64_t k, int64_t blocks1, int64_t blo
 
 TEST(ChooseBlocks, WhereItPays) {
   const int64_t n = 768, k = 512, panels = n / 16;
+  const Target v3 = *Target::parse("x86-64-v3");
   auto packing = [&](DimExpr m, double kept1, double kept4, bool always = false) {
     KernelDesc d = product(m, n, k, int64_t(kept1 * k * panels), int64_t(kept4 * k / 4 * panels));
     d.alwaysSparse = always;
-    auto variants = chooseVariants(d, *Target::parse("x86-64-v3"));
+    auto variants = chooseVariants(d, v3);
     EXPECT_TRUE(variants.ok());
     std::string text;
     for (const KernelVariant &v : *variants)
@@ -232,12 +233,12 @@ TEST(ChooseBlocks, WhereItPays) {
   EXPECT_EQ(packing(DimExpr::symbol("M"), 0.2, 0.2), "blocks16x gemm.bsr;blocks16x gemm.bsr;");
   // Blocks of four rows take less time where they have the same zeros.
   KernelDesc same = product(128, n, k, k / 4 * panels, k / 16 * panels);
-  EXPECT_EQ(blockGain(same)->rows, 4);
-  EXPECT_EQ(blockGain(product(128, n, k, k / 4 * panels, k / 4 * panels))->rows, 1);
+  EXPECT_EQ(blockGain(same, v3)->rows, 4);
+  EXPECT_EQ(blockGain(product(128, n, k, k / 4 * panels, k / 4 * panels), v3)->rows, 1);
   // Nothing is known; not f32.
-  EXPECT_FALSE(blockGain(product(128, n, k, -1, -1)));
+  EXPECT_FALSE(blockGain(product(128, n, k, -1, -1), v3));
   same.operands[1].dtype = DType::F64;
-  EXPECT_NE(blockGain(same)->why, "");
+  EXPECT_NE(blockGain(same, v3)->why, "");
 }
 
 } // namespace

@@ -201,7 +201,7 @@ struct BlockGain {
   bool pays = false;
 };
 /// None for kernels that are no product, and where nothing is known of the weights.
-std::optional<BlockGain> blockGain(const KernelDesc &desc);
+std::optional<BlockGain> blockGain(const KernelDesc &desc, const Target &target);
 
 /// The ordered variants for a target; the last guard is empty. An error when
 /// the target cannot run the kernel at all.
