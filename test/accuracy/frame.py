@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -141,7 +140,6 @@ def quantize(task, scheme, folder):
                                f"--threads={THREADS}", *sizes, *options], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"lathe quantize of {task.name} to {scheme.name}: {done.stdout}{done.stderr}")
-        return done.stdout
 
     counts = multiplications(task.model, task.calibration[0])
     worst = []
@@ -149,20 +147,23 @@ def quantize(task, scheme, folder):
         run("--report", report)
         with open(report, encoding="utf-8") as file:
             worst = worst_layers(json.load(file)["layers"], counts, scheme.keeps)
-    output = run(*(f"--keep={name}" for name in worst))
+    run(*(f"--keep={name}" for name in worst))
     with open(recipe, encoding="utf-8") as file:
         products = set(json.load(file)["products"])
     missing = products - counts.keys()
     if missing:
         raise RuntimeError(f"{task.name}: the recipe has products that the model has not: {sorted(missing)}")
-    kept = re.findall(r"^ *keeps f32: (.*)$", output, re.MULTILINE)
+    kept = [result for result in counts if result not in products]
     if kept:
-        print(f"  {task.name}, {scheme.name}: {len(kept)} keep f32, the first: {kept[0]}", file=sys.stderr)
+        print(f"  {task.name}, {scheme.name}: {len(kept)} contractions keep their type, the first makes '{kept[0]}'",
+              file=sys.stderr)
     return model, sum(counts[p] for p in products) / sum(counts.values())
 
 
 def measure(task):
     """A row for each scheme of the task."""
+    if not task.schemes:
+        return
     want = task.score(opened(task.model, task.sizes))
     with tempfile.TemporaryDirectory() as folder:
         for scheme in task.schemes:

@@ -11,6 +11,7 @@ with 1 where more is lost than the bar, less than 95 % is quantized, or a task h
 import argparse
 import dataclasses
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -72,8 +73,10 @@ def main():
         task = importlib.import_module(name).task(options.limit)
         task.schemes = [scheme for scheme in task.schemes if scheme.name.startswith(options.scheme)]
         rows = frame.measure(task)
-        if name == "language" and options.llmcompressor:
-            rows = against_llmcompressor(rows, options.llmcompressor, options.limit)
+        if name == "language":
+            if options.llmcompressor:
+                rows = against_llmcompressor(rows, options.llmcompressor, options.limit)
+            rows = itertools.chain(rows, importlib.import_module("key_values").measure(options.limit, options.scheme))
         for row in rows:
             wrong = wrongs(row)
             failed |= bool(wrong)

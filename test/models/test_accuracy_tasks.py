@@ -13,6 +13,7 @@ import lathe_cli
 
 sys.path.insert(0, os.path.join(lathe_cli.ROOT, "test", "accuracy"))
 import frame  # noqa: E402
+import key_values  # noqa: E402
 import packages  # noqa: E402
 import run as command  # noqa: E402
 import text_lines  # noqa: E402
@@ -97,3 +98,22 @@ def test_text_of_manual(tmp_path):
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.write('.\\" a comment\n.TH PAGE 1\n.SH "SEE ALSO"\nUse \\fBthis\\fP \\-x.\n')
     assert packages.text_of_manual(path) == "SEE ALSO\nUse this -x.\n"
+
+
+def test_logits_of_pages():
+    """A step of all tokens of a batch has the logits that the model has of each; codes are near them, of 4 bits less
+    than of 8."""
+    import export_llama
+    import torch
+
+    import lathe.torch
+    model = export_llama.build("sdpa")
+    ids = np.random.default_rng(8).integers(export_llama.VOCAB, size=(3, 21))
+    with torch.no_grad():
+        want = model(input_ids=torch.from_numpy(ids)).logits.numpy()
+    errors = []
+    for options in [], [("kv", "int8")], [("kv", "int4")]:
+        got = key_values.logits_of(lathe.torch.export(model, paged=True, options=options, tolerance=None), ids)
+        assert got.shape == want.shape
+        errors.append(np.linalg.norm(got - want) / np.linalg.norm(want))
+    assert errors[0] < 1e-5 and 1e-4 < errors[1] < 0.02 and errors[1] < errors[2] < 0.3
