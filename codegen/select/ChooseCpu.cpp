@@ -187,7 +187,7 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     gemmPairs(desc, target, out);
     return okStatus();
   }
-  if (chooseBlocks(desc, target, out))
+  if (chooseBlocks(desc, target, out) || chooseActive(desc, target, out))
     return okStatus();
   KernelConfig c = productTile(kCpuGemm, target);
   c.rows = 8 * c.tileM; // eight register tiles share a panel in cache

@@ -59,6 +59,10 @@ struct WeightProduct {
 /// Its sizes; none, and why, where it is no such product.
 std::optional<WeightProduct> productByWeights(const KernelDesc &desc, std::string &why);
 
+/// Adds the variant of a product that always has one row by weights of which those that meet zeros are not read, where
+/// zeros are expected.
+bool chooseActive(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
+
 /// Adds the variants of a convolution.
 Status chooseConv(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
 

@@ -70,7 +70,6 @@ struct BlockCosts {
   double unit = 0.14;  ///< the look for infinities, once for all panels of a unit
   double panel = 4;    ///< what a panel takes by itself, in rows of it
   double row = 1;      ///< a row of blocks, of a row of a dense panel
-  double four = 0.98;  ///< the same of blocks of four rows, which have a place for all of them: of `row`
 };
 
 BlockCosts costsOf(const WeightProduct &sizes, double rows, const Target &target, int64_t tileM) {
@@ -100,8 +99,7 @@ double shareOfDense(const WeightProduct &sizes, double rows, int64_t each, int64
   const double kept = double(blocks * each) / double(std::max<int64_t>(1, sizes.depth * sizes.panels));
   const KernelConfig tiles = tilesOf(sizes, rows, each, blocks, target);
   const BlockCosts costs = costsOf(sizes, rows, target, tiles.tileM);
-  return costs.fixed + costs.unit / double(tiles.tileK) + costs.panel / double(std::max<int64_t>(1, sizes.depth)) +
-         kept * costs.row * (each == 4 ? costs.four : 1);
+  return costs.fixed + costs.unit / double(tiles.tileK) + costs.panel / double(std::max<int64_t>(1, sizes.depth)) + kept * costs.row;
 }
 
 /// Rows to judge by: those that are known or wanted, else many.
@@ -128,8 +126,8 @@ std::optional<BlockGain> blockGain(const KernelDesc &desc, const Target &target)
   gain.zeros = 1 - double(b->nonzeroBlocks1) / double(std::max<int64_t>(1, sizes->depth * sizes->panels));
   gain.share = select::shareOfDense(*sizes, rows, 1, b->nonzeroBlocks1, target);
   gain.blocks = b->nonzeroBlocks1;
-  if (b->nonzeroBlocks4 >= 0)
-    if (double four = select::shareOfDense(*sizes, rows, 4, b->nonzeroBlocks4, target); four < gain.share)
+  if (b->nonzeroBlocks4 >= 0) // with as many zeros blocks of four rows have fewer places to read
+    if (double four = select::shareOfDense(*sizes, rows, 4, b->nonzeroBlocks4, target); four <= gain.share)
       gain.share = four, gain.rows = 4, gain.blocks = b->nonzeroBlocks4;
   gain.pays = gain.share <= 1 - select::kLeastGain;
   return gain;

@@ -31,6 +31,13 @@ const Skeleton kCpuGemmBlocks = {
     .code = Code::CpuProduct,
     .inPlace = InPlace::OneThread,
     .product = {.leavesOutZeros = true}};
+const Skeleton kCpuGemmActive = {
+    .family = "gemm.active",
+    .block = "v m n r k: as gemm, of one row (m1, r1), whose elements other than zero are listed first: constant columns that "
+             "zeros meet are not read",
+    .code = Code::CpuProduct,
+    .inPlace = InPlace::OneThread,
+    .product = {.leavesOutInputs = true}};
 const Skeleton kCpuGemmPairs = {
     .family = "gemm.pairs",
     .block = "v m n r k: as gemm, of integers of 8 bits: rows are widened to 16 bits in scratch memory, columns "

@@ -199,6 +199,11 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
     e.fail(op, "no product by blocks of these types and sizes");
     return;
   }
+  if (p.byList() && !(single && p.packed && !codes && p.accumulator.isF32() && p.batches == DimExpr(1) && depth.isConstant() &&
+                      p.columns.isConstant())) {
+    e.fail(op, "no product by the inputs that are not zero of these types and sizes");
+    return;
+  }
   bool bytes = bitWidthOf(a) == 8 && bitWidthOf(b) == 8 && p.accumulator.isInteger(32);
   bool signs = p.interleave != 4 || !elementTypeOf(b).isUnsignedInteger();
   if (p.interleave > 1 && !(bytes && signs && p.packed && depth.isConstant()))

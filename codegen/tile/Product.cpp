@@ -55,6 +55,7 @@ struct TileEmitter {
     Value first, end;    ///< with Product::inBlocks the panel's blocks
   };
   Value finite;           ///< inBlocks: whether all elements of the unit's rows are
+  Value listed;           ///< byList: how many elements of the row are not zero
   /// What a group of neighbours is made of.
   Type groupType() { return e.b.getIntegerType(p.accumulator.getIntOrFloatBitWidth() / p.interleave); }
   Value numbers(const Panel &panel, Value at, Value k, int64_t v);
@@ -80,6 +81,8 @@ struct TileEmitter {
   int64_t elementBits() const { return p.columnElement.getIntOrFloatBitWidth(); }
   int64_t wordSize() const { return 32 / elementBits(); }
   SmallVector<Value> accumulateBlocks(ArrayRef<Value> rows, Value rowBuffer, Type rowElement, const Panel &panel);
+  void listActive(Value batch, Value row);
+  void listedPanel(Value batch, Value row, Value column, const Panel &panel);
   void checkFinite(Value batch, Value firstRow, Value count);
   void addSkipped(Value batch, Value firstRow, Value count, const Panel &panel);
   Value beginOfRow(Value batch, Value row, Value localRow) {
@@ -372,6 +375,67 @@ SmallVector<Value> TileEmitter::accumulateBlocks(ArrayRef<Value> rows, Value row
                 });
 }
 
+/// Writes the elements of the unit's row that are not zero to scratch memory and behind them, `depth` further, their k;
+/// sets `listed`.
+void TileEmitter::listActive(Value batch, Value row) {
+  Value at = beginOfRow(batch, row, ix.cst(0)), buffer = p.rowBuffer ? p.rowBuffer : scratch;
+  Value zero = e.constant(p.accumulator, 0), places = ix.add(panelScratch, depth);
+  listed = e.loop(ix.cst(0), depth, ix.cst(1), {ix.cst(0)}, [&](Value k, ValueRange args) {
+    Value x = e.load(buffer, p.accumulator, Index(ix.add(at, k)));
+    Value place = e.make<arith::IndexCastUIOp>(e.b.getI32Type(), k);
+    // Also a zero is written, and then the next element over it.
+    e.storeAt(x, p.accumulator, scratch, Index(ix.add(panelScratch, args[0])));
+    e.storeAt(e.make<arith::BitcastOp>(p.accumulator, place), p.accumulator, scratch, Index(ix.add(places, args[0])));
+    Value isActive = e.make<arith::CmpFOp>(arith::CmpFPredicate::UNE, x, zero);
+    return SmallVector<Value>{ix.select(isActive, ix.add(args[0], 1), args[0])};
+  })[0];
+}
+
+/// The row by one panel, of whose rows only those of the list are read. Sums are in scratch memory behind the list, so that a
+/// panel can be as wide as a page, of which nothing is fetched where it is left out.
+void TileEmitter::listedPanel(Value batch, Value row, Value column, const Panel &panel) {
+  constexpr int64_t kTogether = 8;
+  Value places = ix.add(panelScratch, depth), sums = ix.add(places, depth), last = ix.add(listed, -1);
+  Value zero = e.splat(e.constant(p.accumulator, 0));
+  auto sumAt = [&](Value v) { return Index(ix.add(sums, ix.mul(v, W)), 1); };
+  auto overVectors = [&](auto body) { e.loop(ix.cst(0), ix.cst(panel.vectors), ix.cst(1), body); };
+  auto placeOf = [&](Value number) {
+    Value bits = e.make<arith::BitcastOp>(e.b.getI32Type(), e.load(scratch, p.accumulator, Index(ix.add(places, number))));
+    return ix.add(panel.base, ix.mul(e.make<arith::IndexCastUIOp>(e.b.getIndexType(), bits), panel.stride.base));
+  };
+  overVectors([&](Value v) { e.storeAt(zero, p.accumulator, scratch, sumAt(v)); });
+  // Adds `count` elements of the list from `from` on; meanwhile their successors' lines come.
+  auto some = [&](Value from, int64_t count) {
+    SmallVector<Value> factors, rows, next;
+    for (int64_t i = 0; i < count; ++i) {
+      factors.push_back(e.splat(e.load(scratch, p.accumulator, Index(ix.add(ix.add(panelScratch, from), i)))));
+      rows.push_back(placeOf(ix.add(from, i)));
+      next.push_back(placeOf(ix.min(ix.add(from, i + count), last)));
+    }
+    overVectors([&](Value v) {
+      Value sum, at = ix.mul(v, W);
+      for (int64_t i = 0; i < count; ++i) {
+        memref::PrefetchOp::create(e.b, e.loc, panel.buffer, ValueRange{ix.add(next[i], at)}, false, 2, true);
+        Value w = widen(e, e.load(panel.buffer, panel.element, Index(ix.add(rows[i], at), 1)), panel.element, p.accumulator);
+        sum = sum ? e.make<math::FmaOp>(factors[i], w, sum) : e.make<arith::MulFOp>(factors[i], w);
+      }
+      Value before = e.load(scratch, p.accumulator, sumAt(v));
+      e.storeAt(e.combine(ReduceKind::Sum, before, sum, false), p.accumulator, scratch, sumAt(v));
+    });
+  };
+  Value whole = ix.sub(listed, ix.rem(listed, ix.cst(kTogether)));
+  e.loop(ix.cst(0), whole, ix.cst(kTogether), [&](Value from) { some(from, kTogether); });
+  e.loop(whole, listed, ix.cst(1), [&](Value from) { some(from, 1); });
+  auto give = [&](Value v) {
+    p.consume(p.resultIndex(batch, row, Index(ix.add(column, ix.mul(v, W)), 1)), e.load(scratch, p.accumulator, sumAt(v)));
+  };
+  e.loop(ix.cst(0), ix.cst(panel.vectors - (panel.active < W)), ix.cst(1), give);
+  if (panel.active < W) {
+    Evaluator::ActiveLanes some(e, panel.active);
+    give(ix.cst(panel.vectors - 1));
+  }
+}
+
 /// Sets `finite` for the rows of a unit.
 void TileEmitter::checkFinite(Value batch, Value firstRow, Value count) {
   Type bits = e.b.getI32Type();
@@ -601,6 +665,8 @@ void TileEmitter::panel(Value batch, Value firstRow, Value count, Value index) {
     Panel panel = makePanel(batch, index, at, vectors, active);
     if (p.ofColumnSums)
       panel.start = columnSums(panel);
+    if (p.byList())
+      return listedPanel(batch, firstRow, at, panel);
     if (p.inBlocks())
       e.ifThen(finite, [] {}, [&] { addSkipped(batch, firstRow, count, panel); });
     panelRows(batch, firstRow, count, at, panel);
@@ -640,6 +706,8 @@ void TileEmitter::unit(Value batch, Value chunkIndex, Value groupIndex) {
     });
   if (p.inBlocks())
     checkFinite(batch, firstRow, count);
+  if (p.byList())
+    listActive(batch, firstRow);
   Value panels = ix.dim(DimExpr::ceilDiv(p.columns, DimExpr(n)));
   if (group == 1)
     return panel(batch, firstRow, count, groupIndex);
@@ -684,10 +752,13 @@ bool Product::emit() {
   IndexMath &ix = e.ix;
   if (config.tileM < 1 || config.tileN < e.width || config.tileN % e.width)
     return false;
-  if (!rowBuffer || panelsInScratch() || inBlocks()) {
+  if (!rowBuffer || panelsInScratch() || inBlocks() || byList()) {
     int64_t bytes = accumulator.getIntOrFloatBitWidth() / 8;
     DimExpr rowElements = rowBuffer ? DimExpr(0) : depth * DimExpr(t.chunk);
-    DimExpr panelElements = inBlocks() ? DimExpr(t.chunk) : panelsInScratch() ? depth * DimExpr(t.n) : DimExpr(0);
+    DimExpr panelElements = byList()            ? depth * DimExpr(2) + DimExpr(t.n)
+                            : inBlocks()        ? DimExpr(t.chunk)
+                            : panelsInScratch() ? depth * DimExpr(t.n)
+                                                : DimExpr(0);
     DimExpr need = (rowElements + panelElements) * DimExpr(bytes);
     const DimExpr &have = e.kernel.spec->scratchBytes;
     if (!(have == need) && (have - need).range().lo < 0)

@@ -101,6 +101,8 @@ struct Product {
 
   /// Whether blocks of zeros are left out of the panels.
   bool inBlocks() const { return packed && packed->order == PanelLayout::Order::Blocks; }
+  /// Whether rows of panels that meet a zero stay unread: of one row, by a list of the elements that are not zero.
+  bool byList() const { return config.form->product.leavesOutInputs; }
   bool panelsInScratch() const { return !columnBuffer || (columnValue && config.tileM > 1); }
 
   /// Takes what lies at an index of the result.
@@ -114,7 +116,7 @@ struct Product {
 
   // Parts of larger kernels set their scratch memory and run chunk by chunk.
   mlir::Value scratch;         ///< elements of the accumulator's type
-  mlir::Value panelPlace;      ///< offset of the computed panel; with inBlocks() of a number for each row
+  mlir::Value panelPlace;      ///< offset of the computed panel; with inBlocks() of a number for each row, with byList() of the list
   mlir::Value depthEnd;        ///< the depth, where it depends on the chunk
   std::vector<int64_t> counts; ///< numbers of rows that chunks can have, when they are known
   bool padded = false;         ///< there is room for whole panels of results

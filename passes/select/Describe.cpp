@@ -131,6 +131,7 @@ void describeProduct(KernelOp kernel, MatmulOp product, const KernelRoles &roles
     desc.operands[1].blockSteps = steps[1];
   }
   desc.operands[1].twoOfFour = product->hasAttr(kTwoOfFourAttr);
+  desc.operands[0].inactive = product->hasAttr(kInactiveInputsAttr);
   if (desc.operands[0].codes >= 0 && desc.operands[1].codes >= 0) {
     // What is multiplied are the codes.
     desc.blockScales = true;

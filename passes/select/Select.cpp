@@ -188,6 +188,23 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
               whyMultiplied(desc));
   }
 
+  /// What became of inputs that are often zero.
+  static void remarkInactive(KernelOp kernel, const KernelDesc &desc, const Target &target, ArrayRef<KernelVariant> variants) {
+    if (desc.operands.empty() || !desc.operands[0].inactive)
+      return;
+    if (anyForm(variants, [](const ProductForm &form) { return form.leavesOutInputs; })) {
+      passedRemark(kernel.getLoc(), "InactiveInputs")
+          << (kernel.getName().str() + ": of one row the weights of inputs that are zero are not read");
+      return;
+    }
+    const char *why = target.isCuda()         ? "there is no kernel that leaves them out on this target"
+                      : desc.batchInvariant   ? "--batch-invariant has one order of sums"
+                      : !desc.wanted.empty()  ? "the configuration that was asked for reads them"
+                                              : "it has not always one row, or its operands are no floats of 32 or 16 bits";
+    missedRemark(kernel.getLoc(), "InactiveInputs")
+        << (kernel.getName().str() + ": weights of inputs that are zero are read: " + why);
+  }
+
   static LogicalResult select(KernelOp kernel, const Target &target,
                               const std::map<std::string, DimRange> &ranges,
                               const std::map<std::string, int64_t> &optima, StringRef wanted,
@@ -219,6 +236,7 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
     else
       remarkBlocks(kernel, *desc, target, *answer);
     remarkTwoOfFour(kernel, *desc, target, *answer);
+    remarkInactive(kernel, *desc, target, *answer);
     for (const KernelVariant &variant : *answer)
       passedRemark(kernel.getLoc(), "Select")
           << (kernel.getName().str() + ": " + variant.spec.config +

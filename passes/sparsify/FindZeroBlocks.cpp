@@ -17,7 +17,13 @@
 //
 // Codes of 8 bits may be dequantized on the way where 0 means 0: codes are what tensor cores multiply.
 //
+// Products of inputs that are often zero are noted beside (InactiveInputs.cpp):
+//
+//   %y = matmul (select %small, 0, %x), %w    =>    %y = matmul .., %w {lathe.inactive_inputs}
+//
 //===----------------------------------------------------------------------===//
+#include "InactiveInputs.h"
+#include "WeightBytes.h"
 #include "ZeroBlocksAttr.h"
 
 #include "../Common.h"
@@ -68,6 +74,8 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
       if (zeros.twoOfFour)
         op->setAttr(kTwoOfFourAttr, UnitAttr::get(&getContext()));
     });
+    if (!divided)
+      noteInactiveInputs(getOperation(), /*relu=*/sparseWeights(getOperation()) == "always");
   }
 
   struct Zeros {
@@ -84,8 +92,8 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
 
   static bool isByte(Type element) { return element.isInteger(8) || isa<Float8E4M3FNType, Float8E5M2Type>(element); }
 
-  /// The constant behind a right operand, maybe of 16 bits that become more on the way, or codes of 8 bits of which 0 means 0;
-  /// null where there is none.
+  /// The constant behind a right operand: numbers, maybe cast to another type on the way (a cast keeps zeros), or codes of
+  /// 8 bits of which 0 means 0. Null where there is none.
   Weights weightsOf(MatmulOp op) {
     Weights weights{{}, op.getTransposeB()};
     Value b = op.getB();
@@ -144,22 +152,11 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
     matrix.columns = shape[shape.size() - (matrix.transposed ? 2 : 1)];
     if (type.getNumElements() != matrix.depth * matrix.columns || type.getNumElements() == 0)
       return {};
-    WeightStore &store = getContext().getLoadedDialect<LatheDialect>()->weights();
     std::vector<std::byte> inlined;
-    if (auto weight = dyn_cast<WeightAttr>(weights.getValue())) {
-      Result<std::span<const std::byte>> bytes = WeightStore::spreadOf(weight)
-                                                     ? unsupportedError("random weights have no zeros")
-                                                     : store.get(weight);
-      if (!bytes)
-        return {};
-      matrix.bytes = *bytes;
-    } else {
-      Result<std::vector<std::byte>> bytes = constantBytes(weights.getValue(), store);
-      if (!bytes)
-        return {};
-      inlined = std::move(*bytes);
-      matrix.bytes = inlined;
-    }
+    std::optional<std::span<const std::byte>> values = weightBytes(weights, inlined);
+    if (!values)
+      return {};
+    matrix.bytes = *values;
     Zeros zeros;
     constexpr double kMeant = 0.8; // of groups of four have just two: somebody made them so
     if (matrix.bits <= 16 && matrix.depth % kGroupOfFour == 0) {

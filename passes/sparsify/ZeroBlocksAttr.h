@@ -1,4 +1,4 @@
-//===- ZeroBlocksAttr.h - what is known of zeros in weights -----*- C++ -*-===//
+//===- ZeroBlocksAttr.h - what is known of zeros in products ----*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #ifndef LATHE_PASSES_SPARSIFY_ZEROBLOCKSATTR_H
 #define LATHE_PASSES_SPARSIFY_ZEROBLOCKSATTR_H
@@ -16,6 +16,10 @@ inline constexpr const char *kBlockStepsAttr = "lathe.block_steps";
 
 /// On a product by constant weights of 8 or 16 bits, a unit: they are 2:4 sparse along K (support/TwoOfFour.h).
 inline constexpr const char *kTwoOfFourAttr = "lathe.two_of_four";
+
+/// On a product, a unit: many elements of its left operand may be zero in a run, since a threshold or relu makes
+/// them so, and its right operand is constant and finite, so that zeros add nothing.
+inline constexpr const char *kInactiveInputsAttr = "lathe.inactive_inputs";
 
 } // namespace lathe
 

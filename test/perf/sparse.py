@@ -5,6 +5,7 @@
     test/perf/sparse.py [--rows 1,128] [--zeros 0,0.2,...,0.9] [--scheme 1x16,4x16] [--sizes 768x3072,...]
                         [--target native] [--rounds 9] [--seconds 0.05] [--log FILE]
     test/perf/sparse.py --held-out SEED [--count 60] [--rounds 9] ...
+    test/perf/sparse.py --inactive 0,0.25,0.5,0.75 [--sizes 4096x4096,...] ...
 
 Each row: one model, one MatMul; the same options but for --sparse-weights=never and always, both engines run in turn in
 this process by one thread, and the medians over rounds of the processor time of a run (so that a busy neighbour takes
@@ -14,6 +15,9 @@ codegen/select/ChooseCpuBlocks.cpp come from here.
 --held-out draws problems that this sweep never had: sizes that are no powers of two, rows, blocks and shares of zeros
 from the seed. Of each it also asks what --sparse-weights=auto chooses, and says how many of the predicted winners win
 3 % measured (the bar is 95 %), and how many of those that win were predicted (90 %): ends with 1 below either.
+
+--inactive measures one row that comes from a threshold below which these shares of it are, in weights without zeros: the
+bar is 1.5 at half.
 """
 import argparse
 import os
@@ -33,6 +37,7 @@ sys.path.insert(0, os.path.join(ROOT, "python-frontend"))
 import lathe as runtime  # noqa: E402
 
 BAR, BAR_ZEROS = 2.2, 0.8
+BAR_INACTIVE, HALF = 1.5, 0.5
 
 
 HELD_PREDICTED, HELD_FOUND, WIN = 0.95, 0.90, 1 / 0.97
@@ -63,16 +68,31 @@ def model(path, rows, depth, columns, block, zeros, seed=1):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
 
 
+def thresholded(path, depth, columns, inactive):
+    """One row, of which so much counts as zero, by dense weights."""
+    w = np.random.default_rng(1).normal(size=(depth, columns)).astype(np.float32)
+    least = np.sort(np.abs(inputs(1, depth))[0])[min(depth - 1, round(inactive * depth))]
+    nodes = [helper.make_node("Abs", ["x"], ["m"]), helper.make_node("Less", ["m", "t"], ["small"]),
+             helper.make_node("Where", ["small", "z", "x"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, depth])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, columns])],
+                              [numpy_helper.from_array(np.float32(v), n) for n, v in (("w", w), ("t", least), ("z", 0))])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+
+
 def lathe(*arguments):
     return subprocess.run([LATHE, *map(str, arguments)], check=True, capture_output=True, text=True).stdout
+
+
+def inputs(rows, depth):
+    return np.random.default_rng(2).normal(size=(rows, depth)).astype(np.float32)
 
 
 class Engine:
     """An engine with inputs and outputs of its own; `us` is the processor time of one run."""
 
     def __init__(self, path, rows, depth):
-        inputs = {"x": np.random.default_rng(2).normal(size=(rows, depth)).astype(np.float32)}
-        self.run = runtime.load(path).context("cpu", threads=1).bind(inputs)
+        self.run = runtime.load(path).context("cpu", threads=1).bind({"x": inputs(rows, depth)})
         self.run()
 
     def us(self, seconds):
@@ -88,6 +108,10 @@ def measure(folder, problem, options, seed=1):
     rows, depth, columns, block, zeros = problem
     path = os.path.join(folder, "m.onnx")
     model(path, rows, depth, columns, block, zeros, seed)
+    return both(folder, path, rows, depth, options)
+
+
+def both(folder, path, rows, depth, options):
     engines = {}
     for how in ("never", "always"):
         file = os.path.join(folder, how + ".lathe")
@@ -114,6 +138,21 @@ def held_out(folder, options, say):
     return both < HELD_PREDICTED * predicted or both < HELD_FOUND * winners
 
 
+def half_inactive(folder, options, say):
+    missed = False
+    for size in options.sizes.split(","):
+        depth, columns = map(int, size.split("x"))
+        for share in map(float, options.inactive.split(",")):
+            path = os.path.join(folder, "m.onnx")
+            thresholded(path, depth, columns, share)
+            dense, sparse = both(folder, path, 1, depth, options)
+            miss = share == HALF and dense / sparse < BAR_INACTIVE
+            missed |= miss
+            say(f"{1:5d} {depth:6d} {columns:7d} {'-':>5} {share:6.2f} {dense:10.1f} {sparse:10.1f} "
+                f"{dense / sparse:6.2f}{'  below ' + str(BAR_INACTIVE) if miss else ''}")
+    return missed
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", default="1,128")
@@ -124,6 +163,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.05)
     parser.add_argument("--held-out", type=int, metavar="SEED")
+    parser.add_argument("--inactive", metavar="SHARES")
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--log")
     options = parser.parse_args()
@@ -140,7 +180,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if options.held_out is not None:
             missed = held_out(folder, options, say)
-        for size in [] if options.held_out is not None else options.sizes.split(","):
+        elif options.inactive:
+            missed = half_inactive(folder, options, say)
+        for size in [] if options.held_out is not None or options.inactive else options.sizes.split(","):
             depth, columns = map(int, size.split("x"))
             for rows in map(int, options.rows.split(",")):
                 for scheme in options.scheme.split(","):

@@ -45,6 +45,9 @@ struct ContractionOperand {
   int64_t blocks64 = -1, blockSteps = -1;
   /// Gemm, weights: of each four neighbours along K at most two are not zero (support/TwoOfFour.h).
   bool twoOfFour = false;
+  /// Gemm, of operand 0: many elements may be zero in a run, and all of the other operand, weights, are finite, so that
+  /// they add nothing where a zero meets them.
+  bool inactive = false;
   /// Conv: the input buffer of images with channels first that the kernel reads as channels
   /// last; -1: not so.
   int planes = -1;
@@ -150,7 +153,8 @@ struct KernelDesc {
   /// What the user gave up: f32 operands may lose all but 10 bits behind the point; sums of
   /// 8-bit floats may be kept in fewer bits than f32 has.
   bool allowTf32 = false, allowReducedSums = false;
-  /// Zeros in weights, blocks or two of each four, are left out wherever that is possible, whatever the estimate says.
+  /// Zeros in weights, blocks or two of each four, and weights that zeros of inputs meet are left out wherever that is
+  /// possible, whatever the estimate says.
   bool alwaysSparse = false;
   /// The bits of a row of a product's result, and of a row of a batch, do not depend on how many there are.
   bool batchInvariant = false;
