@@ -160,6 +160,29 @@ uint64_t Histogram::outside(Range range) const {
   return count;
 }
 
+double magnitudeBelow(const Histogram &histogram, double share) {
+  const double wanted = share * double(histogram.total());
+  double below = 0;
+  for (int64_t bin = 0; bin < Histogram::kSide && wanted > 0; ++bin) {
+    const double here = double(histogram.at(bin) + histogram.at(-bin - 1));
+    if (here > 0 && below + here >= wanted)
+      return (double(bin) + (wanted - below) / here) * histogram.width();
+    below += here;
+  }
+  return 0;
+}
+
+double energyBelow(const Histogram &histogram, double magnitude) {
+  double below = 0, all = 0;
+  for (int64_t bin = 0; bin < Histogram::kSide; ++bin) {
+    const double centre = (double(bin) + 0.5) * histogram.width();
+    const double energy = double(histogram.at(bin) + histogram.at(-bin - 1)) * centre * centre;
+    all += energy;
+    below += centre < magnitude ? energy : 0;
+  }
+  return all > 0 ? below / all : 0;
+}
+
 namespace {
 
 /// Bins that hold anything, from the lowest.

@@ -388,16 +388,14 @@ std::vector<std::vector<QuantizedLayer>> partsOf(const std::vector<QuantizedLaye
   return parts;
 }
 
-Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
+Result<Calibration::Seen> Calibration::observeElements(const Recipe &recipe, const std::vector<std::string> &values,
+                                                       const RangeMethod &method) {
   const bool host = session.device == "cpu"; // where the engine's memory can be looked at
   if (method.needsHistogram() && !host)
     return unsupportedError(method.text() + " counts elements on the CPU, not on " + session.device, "--range");
-  std::vector<std::string> values;
   std::vector<Observation> observations;
-  for (const auto &[name, range] : recipe.activations) {
-    values.push_back(name);
+  for (const std::string &name : values)
     observations.push_back({name, host ? Summary::Elements : Summary::MinMax});
-  }
   Elements elements{method.needsHistogram(), std::vector<Range>(values.size()),
                     std::vector<Histogram>(method.needsHistogram() ? values.size() : 0)};
   std::vector<Range> ranges(values.size());
@@ -431,6 +429,29 @@ Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
   }});
   if (!ran.ok())
     return ran;
+  return Seen{std::move(ranges), std::move(elements.histograms)};
+}
+
+Result<std::map<std::string, Histogram>> Calibration::observeHistograms(const Recipe &recipe, const std::vector<std::string> &values) {
+  if (session.device != "cpu")
+    return unsupportedError("counts elements on the CPU, not on " + session.device, "--device");
+  Result<Seen> seen = observeElements(recipe, values, {quantize::RangeKind::Percentile, 100});
+  if (!seen)
+    return seen.status();
+  std::map<std::string, Histogram> histograms;
+  for (size_t v = 0; v < values.size(); ++v)
+    histograms.emplace(values[v], std::move(seen->histograms[v]));
+  return histograms;
+}
+
+Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
+  std::vector<std::string> values;
+  for (const auto &[name, range] : recipe.activations)
+    values.push_back(name);
+  Result<Seen> seen = observeElements(recipe, values, method);
+  if (!seen)
+    return seen.status();
+  std::vector<Range> &ranges = seen->ranges;
   Result<std::vector<QuantizedLayer>> layers = quantizedLayers(path, recipe);
   if (!layers)
     return layers.status();
@@ -438,9 +459,10 @@ Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
   for (const QuantizedLayer &layer : *layers)
     types[layer.activation] = types[layer.result] = layer.type;
   for (size_t v = 0; v < values.size(); ++v) {
-    const DType type = types.at(values[v]);
+    auto known = types.find(values[v]);
+    const DType type = known == types.end() ? DType::F32 : known->second;
     if (method.needsHistogram())
-      ranges[v] = quantize::solveRange(elements.histograms[v], method, type);
+      ranges[v] = quantize::solveRange(seen->histograms[v], method, type);
     if (quantize::codesOf(ranges[v], type)) {
       recipe.activations[values[v]] = ranges[v];
       continue;

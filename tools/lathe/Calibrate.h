@@ -50,6 +50,9 @@ public:
 
   /// The ranges of the recipe's activations by a method. Those that have no range are erased and printed.
   Status observeRanges(quantize::Recipe &recipe, const quantize::RangeMethod &method);
+  /// Of the elements of these values of the model, by name. Unsupported where the model does not run on the CPU.
+  Result<std::map<std::string, quantize::Histogram>> observeHistograms(const quantize::Recipe &recipe,
+                                                                       const std::vector<std::string> &values);
   /// Of the activations of these layers, by name.
   Result<std::map<std::string, quantize::Channels>> observeChannels(const quantize::Recipe &recipe,
                                                                     const std::vector<QuantizedLayer> &layers);
@@ -68,6 +71,12 @@ private:
     std::function<std::vector<double>()> save;
     std::function<bool(const std::vector<double> &)> restore;
   };
+  struct Seen {
+    std::vector<quantize::Range> ranges;
+    std::vector<quantize::Histogram> histograms; ///< none where the method needs none
+  };
+  Result<Seen> observeElements(const quantize::Recipe &recipe, const std::vector<std::string> &values,
+                               const quantize::RangeMethod &method);
   Status run(const quantize::Recipe &recipe, const std::vector<Observation> &observations, const std::string &what,
              lathe_call_function call, void *user, const Batch &seen, const Sums &sums);
 

@@ -3,7 +3,8 @@
 //
 // Zeros for all weights that can have them, both engines side by side, and then zeros for those alone whose
 // products became faster: what does not pay is left dense, and said. Schemes that make models smaller
-// have files of their own (PruneWidths.cpp, PruneBlocks.cpp, PruneSearch.cpp).
+// have files of their own (PruneWidths.cpp, PruneBlocks.cpp, PruneSearch.cpp), as have thresholds of inputs
+// (PruneActivations.cpp).
 //
 //===----------------------------------------------------------------------===//
 #include "PruneMeasure.h"
@@ -19,12 +20,6 @@
 namespace lathe::cli {
 namespace {
 
-/// The density of blocks at which the time is the dense one's, if what does not depend on it is a share of 0.05.
-double breakEven(double kept, double share) {
-  constexpr double kFixed = 0.05;
-  return share > kFixed ? std::clamp((1 - kFixed) * kept / (share - kFixed), 0.0, 1.0) : 1;
-}
-
 Result<double> ratioOf(const PruneRequest &options, const sparsify::Scheme &scheme) {
   const bool groups = scheme.kind == sparsify::Scheme::Kind::Groups;
   const double own = 1 - double(scheme.columns) / double(scheme.rows);
@@ -36,54 +31,6 @@ Result<double> ratioOf(const PruneRequest &options, const sparsify::Scheme &sche
   return ratio;
 }
 
-/// Measures both engines in turn and says of each weight whether its products win.
-Status measure(const PruneRequest &options, const std::string &path, const PrunedModel &all, PruneReport &report) {
-  Result<BothForms> both = BothForms::open(options, path, all.bytes);
-  if (!both)
-    return both.status();
-  const OpenEngine &dense = both->dense, &pruned = both->pruned;
-  Profile before(dense), after(pruned);
-  LATHE_RETURN_IF_ERROR(measureInTurn(before, after, both->inputs, options.seconds));
-  report.target = dense.session.target();
-  for (const PrunableWeight &weight : all.weights) {
-    PruneReport::Row row;
-    row.weight = weight;
-    row.denseMicroseconds = timesOf(before, weight.nodes).first * 1e6;
-    auto [seconds, leavesOut] = timesOf(after, weight.nodes);
-    row.sparseMicroseconds = seconds * 1e6;
-    double share = row.denseMicroseconds > 0 ? row.sparseMicroseconds / row.denseMicroseconds : 1;
-    if (leavesOut)
-      row.breakEven = breakEven(1 - weight.zeros, share);
-    row.wins = leavesOut && share <= kWins;
-    if (!leavesOut)
-      row.why = "no kernel is expected to gain 3 % from these zeros: CPUs leave out blocks of 1x16 and 4x16 that are "
-                "all zero, sm_90a two of four (2:4) in weights of 8 or 16 bits and blocks of 64x64 in 16-bit weights";
-    else if (!row.wins)
-      row.why = "measured gain below 3 %";
-    report.rows.push_back(std::move(row));
-  }
-  for (const auto &[node, why] : all.kept)
-    report.kept.push_back({node, why});
-  return okStatus();
-}
-
-/// Loss and latency of what is written, against the model as it was.
-Status judge(const PruneRequest &options, const std::string &path, const std::string &bytes, PruneReport &report) {
-  Result<BothForms> both = BothForms::open(options, path, bytes);
-  if (!both)
-    return both.status();
-  const OpenEngine &dense = both->dense, &pruned = both->pruned;
-  Result<std::vector<HostTensor>> want = dense.run(both->inputs), got = pruned.run(both->inputs);
-  if (!want || !got)
-    return want ? got.status() : want.status();
-  report.losses = losses(dense, *want, *got);
-  Profile before(dense), after(pruned);
-  LATHE_RETURN_IF_ERROR(measureInTurn(before, after, both->inputs, 0));
-  report.denseMs = before.latency() * 1e3;
-  report.prunedMs = after.latency() * 1e3;
-  return okStatus();
-}
-
 Status execute(const PruneRequest &options, const std::string &path) {
   if (!options.budget.empty())
     return pruneByBudget(options, path);
@@ -91,6 +38,8 @@ Status execute(const PruneRequest &options, const std::string &path) {
     return pruneWidths(options, path);
   if (options.scheme == "blocks")
     return pruneBlocks(options, path);
+  if (options.scheme == "activations")
+    return pruneActivations(options, path);
   const bool masked = !options.masks.empty();
   Result<sparsify::Scheme> scheme = sparsify::Scheme();
   if (!masked)
@@ -148,7 +97,11 @@ Status execute(const PruneRequest &options, const std::string &path) {
     return unsupportedError("has no product whose weights could have zeros" + why, path);
   }
   PruneReport report{path, scheme->name, options.score, *ratio};
-  LATHE_RETURN_IF_ERROR(measure(options, path, *all, report));
+  LATHE_RETURN_IF_ERROR(measureWeights(options, path, *all,
+                                       "no kernel is expected to gain 3 % from these zeros: CPUs leave out blocks of 1x16 and 4x16 that "
+                                       "are all zero, sm_90a two of four (2:4) in weights of 8 or 16 bits and blocks of 64x64 in 16-bit "
+                                       "weights",
+                                       report));
   PruneOptions final = prune;
   std::set<std::string> chosen;
   for (PruneReport::Row &row : report.rows) {
@@ -160,7 +113,7 @@ Status execute(const PruneRequest &options, const std::string &path) {
   if (!inside)
     return inside.status();
   if (!chosen.empty())
-    LATHE_RETURN_IF_ERROR(judge(options, path, inside->bytes, report));
+    LATHE_RETURN_IF_ERROR(judgeWritten(options, path, inside->bytes, report));
   final.inside = false;
   Result<std::string> bytes = readFile(path);
   if (!chosen.empty()) {
@@ -194,16 +147,18 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
              "What becomes zero together: block:1x16 or block:4x16 (neighbours along the depth x columns; for GPUs block:64x64 "
              "or blocks of several of these), unstructured (single weights), 2:4 or 4:8 (of neighbours along the depth). With "
              "--device=cuda:0 zeros are measured as compiled with --sparse-weights=always, which such models then want. Or "
-             "what is taken out, and the model becomes smaller: channels of convolutions, heads of attention, ffn (columns between two products), blocks (whole "
-             "residual branches)", options.scheme);
-  parser.add("ratio", "R", "The share of blocks, weights, channels, heads or columns that goes, between 0 and 1", options.ratio);
+             "what is taken out, and the model becomes smaller: channels of convolutions, heads of attention, ffn (columns "
+             "between two products), blocks (whole residual branches). Or activations: the inputs of products that are least by "
+             "magnitude count as zero, by thresholds from --data; CPUs then read the weights of one row's other inputs alone",
+             options.scheme);
+  parser.add("ratio", "R", "The share of blocks, weights, channels, heads, columns or inputs that goes, between 0 and 1", options.ratio);
   parser.add("budget", "latency=60%|latency=2.5ms", "In place of --ratio: each group of layers gets the width of its own, or goes "
              "with its residual branch, that changes results least while a run takes no longer; --scheme=channels,heads,ffn,blocks "
              "says what may go", options.budget);
   parser.add("score", "NAME", "What is least goes first: l1, the sum of magnitudes (default); l2, the root of the sum of "
              "squares; random, what a seed draws; taylor, the sum of weight x gradient (--gradients); wanda, magnitudes times "
              "norms of inputs, and sparsegpt, what results lose where other weights make up for it (both: --data)", options.score);
-  parser.add("data", "DIR|F.npz", "Examples for wanda and sparsegpt, and for --budget, which looks at the first batch: a folder "
+  parser.add("data", "DIR|F.npz", "Examples for wanda, sparsegpt and activations, and for --budget, which looks at the first batch: a folder "
              "like ONNX's test_data_set_0, or a folder of such; an archive of arrays named after the inputs, whose first dimension "
              "counts examples", options.data);
   parser.add("damping", "X", "sparsegpt: added to the diagonal of the inputs' products, in means of it (default: 0.01)", options.damping);
@@ -231,6 +186,7 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
   parser.example("lathe prune model.onnx -o p.onnx --scheme 2:4 --score sparsegpt --data examples.npz --apply all");
   parser.example("lathe prune model.onnx -o p.onnx --scheme channels --ratio 0.25");
   parser.example("lathe prune model.onnx -o p.onnx --scheme heads,ffn,blocks --budget latency=60%");
+  parser.example("lathe prune model.onnx -o p.onnx --scheme activations --ratio 0.5 --data examples.npz");
   parser.example("lathe prune model.onnx --scheme 2:4 --check");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);

@@ -1,5 +1,6 @@
 //===- PruneMeasure.cpp - a model and its pruned form side by side --------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Calibrate.h"
 #include "PruneMeasure.h"
 
 #include "lathe/codegen/Skeleton.h"
@@ -42,7 +43,8 @@ std::pair<double, bool> timesOf(const Profile &profile, const std::vector<std::s
       continue;
     result.first += kernel.seconds;
     Result<KernelConfig> config = KernelConfig::parse(kernel.config);
-    result.second |= config.ok() && config->form && (config->form->product.leavesOutZeros || config->form->product.packsZerosAway());
+    result.second |= config.ok() && config->form && (config->form->product.leavesOutZeros || config->form->product.packsZerosAway() ||
+                                                       config->form->product.leavesOutInputs);
   }
   return result;
 }
@@ -71,6 +73,12 @@ Result<BothForms> BothForms::open(const PruneRequest &options, const std::string
   Result<OpenEngine> pruned = OpenEngine::open((*written)->path, compile, options.session);
   if (!pruned)
     return pruned.status();
+  if (options.measuresData) {
+    Result<std::vector<Example>> examples = readExamples(options.data, *dense->plan);
+    if (!examples)
+      return examples.status();
+    return BothForms{std::move(*dense), std::move(*written), std::move(*pruned), std::move(examples->front())};
+  }
   Result<InputFiles> files = readInputs(options.inputs, *dense->plan);
   if (!files)
     return files.status();
@@ -138,6 +146,58 @@ Result<SurgeryOptions> SurgeryOptions::parse(const PruneRequest &request, const 
     if (!file.empty())
       LATHE_RETURN_IF_ERROR(checkBesideWeights(path, file));
   return options;
+}
+
+/// The density of blocks at which the time is the dense one's, if what does not depend on it is a share of 0.05.
+static double breakEven(double kept, double share) {
+  constexpr double kFixed = 0.05;
+  return share > kFixed ? std::clamp((1 - kFixed) * kept / (share - kFixed), 0.0, 1.0) : 1;
+}
+
+Status measureWeights(const PruneRequest &options, const std::string &path, const PrunedModel &all, const std::string &unused,
+                      PruneReport &report) {
+  Result<BothForms> both = BothForms::open(options, path, all.bytes);
+  if (!both)
+    return both.status();
+  const OpenEngine &dense = both->dense, &pruned = both->pruned;
+  Profile before(dense), after(pruned);
+  LATHE_RETURN_IF_ERROR(measureInTurn(before, after, both->inputs, options.seconds));
+  report.target = dense.session.target();
+  for (const PrunableWeight &weight : all.weights) {
+    PruneReport::Row row;
+    row.weight = weight;
+    row.denseMicroseconds = timesOf(before, weight.nodes).first * 1e6;
+    auto [seconds, leavesOut] = timesOf(after, weight.nodes);
+    row.sparseMicroseconds = seconds * 1e6;
+    double share = row.denseMicroseconds > 0 ? row.sparseMicroseconds / row.denseMicroseconds : 1;
+    if (leavesOut)
+      row.breakEven = breakEven(1 - weight.zeros, share);
+    row.wins = leavesOut && share <= kWins;
+    if (!leavesOut)
+      row.why = unused;
+    else if (!row.wins)
+      row.why = "measured gain below 3 %";
+    report.rows.push_back(std::move(row));
+  }
+  for (const auto &[node, why] : all.kept)
+    report.kept.push_back({node, why});
+  return okStatus();
+}
+
+Status judgeWritten(const PruneRequest &options, const std::string &path, const std::string &bytes, PruneReport &report) {
+  Result<BothForms> both = BothForms::open(options, path, bytes);
+  if (!both)
+    return both.status();
+  const OpenEngine &dense = both->dense, &pruned = both->pruned;
+  Result<std::vector<HostTensor>> want = dense.run(both->inputs), got = pruned.run(both->inputs);
+  if (!want || !got)
+    return want ? got.status() : want.status();
+  report.losses = losses(dense, *want, *got);
+  Profile before(dense), after(pruned);
+  LATHE_RETURN_IF_ERROR(measureInTurn(before, after, both->inputs, 0));
+  report.denseMs = before.latency() * 1e3;
+  report.prunedMs = after.latency() * 1e3;
+  return okStatus();
 }
 
 /// Results of the smaller model differ from the masked one's by rounding alone.

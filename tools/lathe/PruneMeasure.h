@@ -25,6 +25,7 @@ struct PruneRequest {
   std::string output, scheme, masks, ratio, score = "l1", gradients, report, json, masked, apply = "winning", seed = "1";
   std::string multiple = "8", data, budget;
   bool check = false, overAll = false;
+  bool measuresData = false; ///< the first example of `data`, not the inputs that `inputs` says
   double seconds = 2, damping = 0.01;
   std::vector<std::string> keep, only;
   CompileOptions compile;
@@ -39,7 +40,8 @@ Result<uint64_t> parseSeed(const std::string &text);
 /// What a layer must take of the dense one's time at most.
 constexpr double kWins = 0.97;
 
-/// The median seconds of the kernels that compute one of these nodes; whether one of them leaves out zeros.
+/// The median seconds of the kernels that compute one of these nodes; whether one of them leaves out zeros of weights or
+/// the weights of inputs that are zero.
 std::pair<double, bool> timesOf(const Profile &profile, const std::vector<std::string> &nodes);
 
 /// The relative change of each float output.
@@ -57,6 +59,13 @@ struct BothForms {
   /// The same with the names that namedModel gives nodes, by which kernels are found.
   static Result<BothForms> openNamed(const PruneRequest &request, const std::string &path, const std::string &bytes);
 };
+
+/// Measures both forms in turn and says of each weight whether its products win, a row of the report each; `unused`: why
+/// one stays dense whose kernels leave out nothing.
+Status measureWeights(const PruneRequest &options, const std::string &path, const PrunedModel &all, const std::string &unused,
+                      PruneReport &report);
+/// Loss and latency of what is written, against the model as it was, into the report.
+Status judgeWritten(const PruneRequest &options, const std::string &path, const std::string &bytes, PruneReport &report);
 
 /// What the schemes that make a model smaller are asked for beside their units. Usage errors, and those of the files.
 struct SurgeryOptions {
@@ -85,6 +94,8 @@ Status observeInputs(const PruneRequest &request, const std::string &path, Prune
 
 /// Takes residual branches out: --scheme blocks (PruneBlocks.cpp).
 Status pruneBlocks(const PruneRequest &request, const std::string &path);
+/// Gives inputs of products thresholds: --scheme activations (PruneActivations.cpp).
+Status pruneActivations(const PruneRequest &request, const std::string &path);
 /// Makes layers narrower: --scheme channels, heads or ffn (PruneWidths.cpp).
 Status pruneWidths(const PruneRequest &request, const std::string &path);
 /// Gives each group of layers the width that loses least within --budget latency= (PruneSearch.cpp).

@@ -59,6 +59,11 @@ private:
   uint64_t sum = 0;
 };
 
+/// The magnitude below which this share of the elements lies, 0 <= share <= 1; within a bin as if they were spread evenly.
+double magnitudeBelow(const Histogram &histogram, double share);
+/// The share of the elements' sum of squares that those below a magnitude make, to the width of a bin.
+double energyBelow(const Histogram &histogram, double magnitude);
+
 /// A running mean of the minima and maxima of batches: r += m (batch - r), which begins at the first.
 void moveRange(Range &range, Range batch, double m, bool first);
 
