@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Needs: gemm_hopper
 //
-// C[m,n] = sum over k of A[m,k] * B[k,n] for weights B of which at most two of four neighbours along k are not
-// zero, packed as `sparse24` (lathe/support/Packing.h). wgmma.sp takes the sparse operand first, so that C is
-// computed transposed as with kSwapped of gemm_hopper.cuh: rows of the instruction are columns of the weights. It
-// multiplies twice as much of k in the same time, with half of the weights' bytes and a word a thread for both products of a
-// step (of elements of 8 bits one for each), which
-// says where the elements were. (Steps come in pairs: a word is read when its product begins, so that those of
-// two steps that are under way stand in registers of their own.) Persistent blocks, a ring of stages and the epilogues are
-// gemm_hopper.cuh's; a stage is 128 bytes of k. Holes as there with kSwapped, and
+// C[m,n] = sum over k of A[m,k] * B[k,n] for 2:4 sparse weights B: of four neighbours along k at most two are not zero.
+// B is packed as `sparse24` (lathe/support/Packing.h). wgmma.sp takes the sparse operand first, so C is computed
+// transposed, as with kSwapped of gemm_hopper.cuh: the instruction's rows are columns of the weights. One instruction
+// covers twice the k of a dense one in the same time. It reads half of the weights' bytes, and from each thread a word
+// of metadata that says which elements were kept: one word for both products of a step, or one for each product where
+// elements have 8 bits. Steps are unrolled in pairs: a word stays in its register until its product has ended, and
+// two steps are in flight. Persistent blocks, the ring of stages and the epilogues are gemm_hopper.cuh's; a stage is
+// 128 bytes of k. Holes as there with kSwapped, and
 //
 //   static void multiply(Acc (&d)[BN / 2], u64 values, u64 rows, const u32 (&places)[WORDS], u32 add);   a step
 //
