@@ -1,4 +1,4 @@
-//===- attention_split.cpp - descriptors of attention_split.cuh: few queries, many keys
+//===- attention_split.cpp - descriptors of attention_split.cuh and attention_streamk.cuh: few queries, many keys
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "Instances.h"
@@ -23,11 +23,8 @@ static int64_t sharedBytes(const KernelConfig &c, const TileFacts &f) {
   return c.threads / 32 * warp + sent;
 }
 
-/// Few queries on many keys: a cluster for each key head and batch, as large as it takes to have
-/// all multiprocessors read. `columns` are queries times the heads of a group; `alone`: one block
-/// a multiprocessor.
-static KernelSpec specOf(const AttentionChoice &a, const Skeleton &form, int64_t columns,
-                         int64_t cluster, bool alone) {
+/// `columns` are queries times the heads of a group; `alone`: one block a multiprocessor, else two.
+static KernelConfig configOf(const AttentionChoice &a, const Skeleton &form, int64_t columns, int64_t cluster, bool alone) {
   KernelConfig c{&form};
   c.rows = cluster;
   c.tileN = columns;
@@ -47,6 +44,14 @@ static KernelSpec specOf(const AttentionChoice &a, const Skeleton &form, int64_t
       break;
     }
   }
+  return c;
+}
+
+/// Few queries on many keys: a cluster for each key head and batch, as large as it takes to have
+/// all multiprocessors read.
+static KernelSpec specOf(const AttentionChoice &a, const Skeleton &form, int64_t columns,
+                         int64_t cluster, bool alone) {
+  const KernelConfig c = configOf(a, form, columns, cluster, alone);
   KernelSpec spec = select::specFor(a.desc, c, DimExpr(cluster));
   LaunchSpec &launch = spec.launches[0];
   launch.grid[1] = DimExpr::floorDiv(a.desc.parallel[1], DimExpr(a.desc.headGroup));
@@ -54,6 +59,25 @@ static KernelSpec specOf(const AttentionChoice &a, const Skeleton &form, int64_t
   launch.cluster[0] = cluster;
   launch.sharedBytes = a.sharedBytes(c);
   return spec;
+}
+
+/// The keys of many sequences, some of them long, in equal shares among two blocks a multiprocessor, each of which hands over
+/// a part of a head at most.
+static KernelSpec sharedSpecOf(const AttentionChoice &a, int64_t columns) {
+  const KernelConfig c = configOf(a, kAttentionStreamK, columns, /*cluster=*/1, /*alone=*/false);
+  const int64_t blocks = c.stages * a.target.smCount;
+  KernelSpec spec = select::specFor(a.desc, c, DimExpr(blocks));
+  spec.launches[0].sharedBytes = a.sharedBytes(c);
+  const int64_t words = (8 * blocks + 15) / 16 * 16, part = 4 * columns * (a.headV + 2);
+  select::addWorkspace(spec, DimExpr(words + blocks * part));
+  return spec;
+}
+
+/// Whether each sequence has a length of its own, which the host does not know. Codes take so many registers that none are
+/// left for finding a share.
+static bool anyLengths(const AttentionChoice &a) {
+  const KernelDesc &desc = a.desc;
+  return !a.codeBits && !desc.parallel[0].isConstant() && desc.operands[1].sixteens && desc.operands[2].sixteens && !desc.batchInvariant;
 }
 
 /// Keys and values lie in whole pieces of 16 bytes, sixteen of them together; a column of results has
@@ -85,10 +109,13 @@ static bool offerAs(const Skeleton &form, AttentionChoice &a) {
     std::vector<DimCondition> few;
     if (a.queryRange.hi > most)
       few.push_back({Kind::LessEqual, a.queries, DimExpr(most)});
-    // The largest cluster that leaves a multiprocessor one block; beyond that (0), two of them. Few
-    // steps where the batch is not known.
+    // The largest cluster that leaves a multiprocessor one block; beyond that (0), two of them, which share the keys of
+    // sequences of any lengths. Few steps where the batch is not known.
     std::vector<int64_t> clusters = {8, 4, 2, 1, 0};
-    if (!desc.parallel[0].isConstant())
+    const bool shared = anyLengths(a) && !form.attention.early;
+    if (shared)
+      clusters = {8, 0};
+    else if (!desc.parallel[0].isConstant())
       clusters = {8, 1, 0};
     for (int64_t cluster : clusters) {
       int64_t limit = cluster > 0 ? a.target.smCount / cluster : 0;
@@ -100,7 +127,8 @@ static bool offerAs(const Skeleton &form, AttentionChoice &a) {
       if (!last)
         guard.push_back({Kind::LessEqual, pairs, DimExpr(limit)});
       a.add(std::move(guard),
-            specOf(a, form, columns, std::max<int64_t>(cluster, 1), cluster > 0));
+            shared && cluster == 0 ? sharedSpecOf(a, columns)
+                                   : specOf(a, form, columns, std::max<int64_t>(cluster, 1), cluster > 0));
       if (last)
         break;
     }
@@ -110,9 +138,22 @@ static bool offerAs(const Skeleton &form, AttentionChoice &a) {
   return true;
 }
 
+static std::string tileText(const KernelConfig &c) {
+  return "AttentionSplitTile<" + joined({c.threads / 32, c.rows, c.tileN / 8, c.tileK}) +
+         ", Holes::kHeadQK, Holes::kHeadV, Holes::kCodeBits>";
+}
+
+static Instance streamKInstance(const KernelConfig &c, const AttentionText &t) {
+  const std::string tile = tileText(c);
+  Instance made{{"attention_streamk"},
+                "attentionStreamK<" + tile + ">(h, " + t.batch + ", " + t.heads + ", " + t.queries + ", " + t.keys + ", (u8 *)work0);",
+                tile};
+  made.minBlocks = c.stages;
+  return made;
+}
+
 static Instance instance(const KernelConfig &c, const AttentionText &t) {
-  std::string tile = "AttentionSplitTile<" + joined({c.threads / 32, c.rows, c.tileN / 8, c.tileK}) +
-                     ", Holes::kHeadQK, Holes::kHeadV, Holes::kCodeBits>";
+  const std::string tile = tileText(c);
   Instance made{{"attention_split"},
                 "attentionSplit<" + tile + ">(h, " + t.queries + ", " + t.keys + ");",
                 tile};
@@ -135,6 +176,15 @@ const Skeleton kAttentionSplit = {
         .split = true,
         .offer = [](AttentionChoice &a) { return a.desc.keysFromOutside || offerAs(kAttentionSplit, a); },
         .text = instance}};
+const Skeleton kAttentionStreamK = {
+    .family = "attention.streamk",
+    .block = "t n k s: the keys of all key heads and sequences in equal shares, one a block, s of which fit into a "
+             "multiprocessor; up to n queries and heads of a key head; each warp copies k times 16 keys ahead",
+    .code = Skeleton::Code::Attention,
+    .early = Skeleton::Early::Always,
+    .waitsItself = true,
+    .sharedBytes = sharedBytes,
+    .attention = {.tiles = true, .groups = true, .split = true, .text = streamKInstance}};
 const Skeleton kAttentionSplitEarly = {
     .family = "attention.split.early",
     .block = "t n k r s: the same; keys and values are copied before the kernels ahead are over",

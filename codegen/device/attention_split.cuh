@@ -26,8 +26,6 @@
 //   static constexpr bool kPaged;      where they lie is read from memory: each lane looks up one of the
 //                                      next 32 of its warp
 //
-// The grid is CLUSTER, key heads, batch.
-//
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_ATTENTION_SPLIT
 #define LATHE_DEVICE_ATTENTION_SPLIT
@@ -58,30 +56,57 @@ LATHE_DEV f32 columnSum(f32 v) { v += shuffleXor(v, 4); v += shuffleXor(v, 8); r
 template <class T, int BITS> struct SplitRows { typedef CodedSixteen Type; };
 template <class T> struct SplitRows<T, 16> { typedef struct Sixteen { const T *k, *v; } Type; };
 
-template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 queries, i64 keys) {
+/// The keys that the first query of a batch may see and those behind, sixteen a step: steps from .. steps - 1.
+struct KeySteps {
+  i64 end, from, steps; ///< end: of the keys
+  template <class H> LATHE_METHOD KeySteps(const H &h, i64 b, i64 head, i64 queries, i64 keys)
+      : end(maxIndex(minIndex(keys, h.keyEnd(b, head, queries - 1)), 0)) {
+    steps = (end + 15) / 16;
+    from = minIndex(h.keyBegin(b, head, 0) / 16, steps);
+  }
+};
+
+/// Results, largest scores and sums that a warp leaves in its ring.
+template <class Tile> struct SplitParts {
+  static constexpr int NEXT = Tile::WARP_BYTES / 4, MOST = Tile::COLUMNS * Tile::STRIDE, TOTAL = MOST + Tile::COLUMNS;
+  const f32 *parts;
+  f32 factor;
+  /// Of all warps, N results of a column.
+  template <int N> LATHE_METHOD void join(int column, int d, f32 (&sum)[N], f32 &largest, f32 &all) const {
+    joinParts<Tile::WARPS>(sum, largest, all, factor, [&](int p) { return parts[p * NEXT + MOST + column]; },
+                           [&](int p) { return parts[p * NEXT + TOTAL + column]; },
+                           [&](int p, int e) { return parts[p * NEXT + column * Tile::STRIDE + d + e]; });
+  }
+};
+
+/// Eight results of a column, and the logarithm of its sum with the first ones.
+template <class H> LATHE_DEV void finishPiece(const H &h, i64 b, i64 head0, int column, int d, const f32 (&sum)[8], f32 most, f32 all) {
+  constexpr int G = H::kGroup;
+  const f32 inverse = H::kZeroMasked && all == 0.0f ? 0.0f : 1.0f / all;
+  Vec<f32, 8> out;
+#pragma unroll
+  for (int e = 0; e < 8; ++e) out.v[e] = sum[e] * inverse;
+  h.store(b, head0 + column % G, column / G, d, convert<typename H::Element>(out));
+  if (H::kLogSumExp && d == 0) h.storeLogSumExp(b, head0 + column % G, column / G, logSumExp<H>(most, all));
+}
+
+/// The warps' parts of a block over the steps begin .. stop - 1 of the first `end` keys, in their rings, which lie in `raw`;
+/// all of them are there when it returns. `leads`: sinks count here. `ends`: kernels behind may start.
+template <class Tile, class H>
+LATHE_DEV void splitKeys(const H &h, u8 *raw, i64 b, i64 head0, i64 queries, i64 end, i64 begin, i64 stop, bool leads, bool ends) {
   typedef typename H::Element T;
   typedef typename Tile::LayoutQK LayoutQK;
   typedef typename Tile::LayoutV LayoutV;
   constexpr int DQ = Tile::DQ, DV = Tile::DV, TILES = Tile::TILES, WARPS = Tile::WARPS, STAGES = Tile::STAGES, G = H::kGroup;
   static_assert(H::kHeadQK % 8 == 0 && H::kHeadV % 8 == 0, "whole pieces of keys and values");
-  static_assert(H::kHeadV >= 2 * Tile::CLUSTER, "a thread of each column for each block that it tells its sums");
   constexpr int BITS = H::kCodeBits;
   typedef CodeRows<BITS == 16 ? 8 : BITS, BITS == 16 ? 32 : DQ> CodesK;
   typedef CodeRows<BITS == 16 ? 8 : BITS, BITS == 16 ? 32 : DV> CodesV;
-  LATHE_DYNAMIC_SHARED(raw);
   const f32 hidden = bitsToF32(0xff800000u), factor = scoreFactor<H>();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const SharedAddr ring = sharedAddr(raw) + warp * Tile::WARP_BYTES;
-  const i64 b = blockIdx.z, head0 = (i64)blockIdx.y * G;
   const int columns = (int)queries * G; // column = query * G + head of the group
-  if constexpr (!H::kEarly) dependenciesWait();
-#ifndef LATHE_EMULATE
-  if constexpr (Tile::CLUSTER > 1) clusterArrive(); // waited for before the first store to another block
-#endif
-  const i64 end = maxIndex(minIndex(keys, h.keyEnd(b, head0, queries - 1)), 0), steps = (end + 15) / 16;
-  // This block's share of the keys that the first query may see and those behind, sixteen at a time.
-  const i64 from = minIndex(h.keyBegin(b, head0, 0) / 16, steps), seen = steps - from;
-  const int first = (int)(from + seen * blockIdx.x / Tile::CLUSTER) + warp, last = (int)(from + seen * (blockIdx.x + 1) / Tile::CLUSTER);
+  const int first = (int)begin + warp, last = (int)stop;
 
   const int tokens = (int)end;
   const i64 strideK = h.strideK(), strideV = h.strideV();
@@ -179,7 +204,7 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   for (int n = 0; n < TILES; ++n) {
     most[n][0] = most[n][1] = hidden;
     total[n][0] = total[n][1] = 0.0f;
-    if (H::kSink && warp == 0 && blockIdx.x == 0) // once for all parts
+    if (H::kSink && warp == 0 && leads) // once for all parts
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const int column = n * 8 + 2 * t + c;
@@ -337,13 +362,10 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   }
   cpAsyncWait<0>();
   __syncwarp();
-  dependentsMayStart();
+  if (ends) dependentsMayStart();
 
-  // Each warp's part, then the block's.
-  const f32 *const parts = (const f32 *)raw;
-  constexpr int NEXT = Tile::WARP_BYTES / 4;
-  f32 *const mine = (f32 *)raw + warp * NEXT;
-  constexpr int D = H::kHeadV, MOST = Tile::COLUMNS * Tile::STRIDE, TOTAL = MOST + Tile::COLUMNS;
+  typedef SplitParts<Tile> Parts;
+  f32 *const mine = (f32 *)raw + warp * Parts::NEXT;
 #pragma unroll
   for (int n = 0; n < TILES; ++n)
 #pragma unroll
@@ -351,8 +373,8 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
       const int column = n * 8 + 2 * t + c;
       const f32 sum = columnSum(total[n][c]);
       if (g == 0) {
-        mine[MOST + column] = most[n][c];
-        mine[TOTAL + column] = sum;
+        mine[Parts::MOST + column] = most[n][c];
+        mine[Parts::TOTAL + column] = sum;
       }
 #pragma unroll
       for (int m = 0; m < DV / 16; ++m) {
@@ -366,28 +388,37 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
       }
     }
   __syncthreads();
-  auto finish = [&](int column, int d, const f32 (&sum)[8], f32 most, f32 all) {
-    const f32 inverse = H::kZeroMasked && all == 0.0f ? 0.0f : 1.0f / all;
-    Vec<f32, 8> out;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) out.v[e] = sum[e] * inverse;
-    h.store(b, head0 + column % G, column / G, d, convert<T>(out));
-    if (H::kLogSumExp && d == 0) h.storeLogSumExp(b, head0 + column % G, column / G, logSumExp<H>(most, all));
-  };
+}
+
+/// The grid is CLUSTER, key heads, batch.
+template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 queries, i64 keys) {
+  constexpr int G = H::kGroup, WARPS = Tile::WARPS, D = H::kHeadV;
+  static_assert(D >= 2 * Tile::CLUSTER, "a thread of each column for each block that it tells its sums");
+  LATHE_DYNAMIC_SHARED(raw);
+  const i64 b = blockIdx.z, head0 = (i64)blockIdx.y * G;
+  const int columns = (int)queries * G;
+  if constexpr (!H::kEarly) dependenciesWait();
+#ifndef LATHE_EMULATE
+  if constexpr (Tile::CLUSTER > 1) clusterArrive(); // waited for before the first store to another block
+#endif
+  const KeySteps of(h, b, head0, queries, keys);
+  const i64 seen = of.steps - of.from;
+  splitKeys<Tile>(h, raw, b, head0, queries, of.end, of.from + seen * blockIdx.x / Tile::CLUSTER, of.from + seen * (blockIdx.x + 1) / Tile::CLUSTER,
+                  blockIdx.x == 0, true);
+  const SplitParts<Tile> parts{(const f32 *)raw, scoreFactor<H>()};
   f32 largest, all;
   if constexpr (Tile::CLUSTER == 1) {
     for (int i = threadIdx.x; i < columns * (D / 8); i += 32 * WARPS) {
       const int column = i / (D / 8), d = i % (D / 8) * 8;
       f32 sum[8];
-      joinParts<WARPS>(sum, largest, all, factor, [&](int p) { return parts[p * NEXT + MOST + column]; },
-                       [&](int p) { return parts[p * NEXT + TOTAL + column]; },
-                       [&](int p, int e) { return parts[p * NEXT + column * Tile::STRIDE + d + e]; });
-      finish(column, d, sum, largest, all);
+      parts.join(column, d, sum, largest, all);
+      finishPiece(h, b, head0, column, d, sum, largest, all);
     }
   }
 #ifndef LATHE_EMULATE
   if constexpr (Tile::CLUSTER > 1) {
     // Two neighbours a thread, to the block that finishes their piece of eight.
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u32 rank = clusterRank();
     f32 *const inbox = (f32 *)(raw + WARPS * Tile::WARP_BYTES);
     const SharedAddr mineThere = sharedAddr(inbox) + rank * Tile::SENT * 4;
@@ -395,9 +426,7 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
     for (int i = threadIdx.x; i < columns * (D / 2); i += 32 * WARPS) {
       const int column = i / (D / 2), d = i % (D / 2) * 2, piece = i / 4;
       f32 sum[2];
-      joinParts<WARPS>(sum, largest, all, factor, [&](int p) { return parts[p * NEXT + MOST + column]; },
-                       [&](int p) { return parts[p * NEXT + TOTAL + column]; },
-                       [&](int p, int e) { return parts[p * NEXT + column * Tile::STRIDE + d + e]; });
+      parts.join(column, d, sum, largest, all);
       const SharedAddr to = mineThere + (piece / Tile::CLUSTER * 8 + d % 8) * 4;
       storeToCluster(to, piece % Tile::CLUSTER, sum[0]);
       storeToCluster(to + 4, piece % Tile::CLUSTER, sum[1]);
@@ -415,13 +444,13 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
       f32 sum[1] = {0.0f};
       all = 0.0f;
       if (piece < pieces)
-        joinParts<Tile::CLUSTER>(sum, largest, all, factor, [&](int p) { return inbox[p * Tile::SENT + Tile::SHARE * 8 + 2 * column]; },
+        joinParts<Tile::CLUSTER>(sum, largest, all, parts.factor, [&](int p) { return inbox[p * Tile::SENT + Tile::SHARE * 8 + 2 * column]; },
                                  [&](int p) { return inbox[p * Tile::SENT + Tile::SHARE * 8 + 2 * column + 1]; },
                                  [&](int p, int) { return inbox[p * Tile::SENT + local * 8 + lane % 8]; });
       f32 eight[8];
 #pragma unroll
       for (int e = 0; e < 8; ++e) eight[e] = bitsToF32(shuffleFrom32(f32ToBits(sum[0]), (lane & 24) + e));
-      if (piece < pieces && lane % 8 == 0) finish(column, piece % (D / 8) * 8, eight, largest, all);
+      if (piece < pieces && lane % 8 == 0) finishPiece(h, b, head0, column, piece % (D / 8) * 8, eight, largest, all);
     }
   }
 #endif
