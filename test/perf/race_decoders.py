@@ -5,7 +5,8 @@
     race_decoders.py --drawn FOLDER ...    on a machine that cannot export, each runtime with weights that are drawn there
 
 The model has the shapes of Qwen3 and seeded weights in f32, so that all compute in one precision: transformers makes it
-(build/models/race/NAME), torch exports it for lathe, the builder of onnxruntime-genai for that. A runtime
+(build/models/race/NAME), torch exports it for lathe, the builder of onnxruntime-genai for that, the package gguf writes
+it for llama.cpp. A runtime
 is a process of its own and is stopped while others have their turn. In a round each does the whole of a task, the
 first one rotating; a ratio is taken within a round, and a row's is the median over the rounds, whose number is fixed
 before the first. Greedy tokens are compared with those of transformers before anything is timed: who has others up to
@@ -18,6 +19,7 @@ import collections
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,8 +40,15 @@ MODELS = {
 # name: streams, tokens of a prompt, tokens of an answer
 TASKS = {"prefill": (1, 512, 1), "one stream": (1, 32, 64), "16 streams": (16, 32, 64)}
 RUNTIMES = {"lathe": "", "transformers": "transformers", "onnxruntime-genai": "onnxruntime_genai",
-            "onnxruntime": "onnxruntime"}
+            "onnxruntime": "onnxruntime", "llama-cpp-python": "llama_cpp"}
 MOST, GAP, CHECKED = 1024, 3e-3, 12
+LLAMA_BATCH = 512  # tokens of a call
+# Of a layer and of the whole, as llama.cpp names what transformers does.
+GGUF_LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+              "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
+              "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
+              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+GGUF_WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
 def prompts_of(vocabulary, streams, length, seed):
@@ -138,8 +147,51 @@ class Onnxruntime:
         return np.stack(found, 1).tolist()
 
 
+class LlamaCpp:
+    """The functions of llama.h: the class above them wants a tokenizer."""
+
+    def __init__(self, folder, threads):
+        import llama_cpp
+        self.llama, self.words = llama_cpp, MODELS[os.path.basename(folder)]["vocab_size"]
+        llama_cpp.llama_backend_init()
+        self.model = llama_cpp.llama_model_load_from_file(f"{folder}/model.gguf".encode(), llama_cpp.llama_model_default_params())
+        if not self.model:
+            raise RuntimeError("llama_model_load_from_file gives no model")
+        options = llama_cpp.llama_context_default_params()
+        options.n_ctx, options.n_batch, options.n_ubatch, options.n_seq_max = 2 * MOST, LLAMA_BATCH, LLAMA_BATCH, 16
+        options.n_threads = options.n_threads_batch = threads
+        options.type_k = options.type_v = llama_cpp.GGML_TYPE_F32
+        options.kv_unified = True  # sequences have no fixed share of the context
+        self.context = llama_cpp.llama_init_from_model(self.model, options)
+        if not self.context:
+            raise RuntimeError("llama_init_from_model gives no context")
+        self.batch = llama_cpp.llama_batch_init(LLAMA_BATCH, 0, 1)
+
+    def decode(self, tokens):
+        """(token, position, sequence, whether the next is asked for) each; the next tokens, in their order."""
+        batch = self.batch
+        batch.n_tokens = len(tokens)
+        for i, (token, position, sequence, asked) in enumerate(tokens):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, position, 1, asked
+            batch.seq_id[i][0] = sequence
+        if code := self.llama.llama_decode(self.context, batch):
+            raise RuntimeError(f"llama_decode gives {code}")
+        return [int(np.ctypeslib.as_array(self.llama.llama_get_logits_ith(self.context, i), (self.words,)).argmax())
+                for i, token in enumerate(tokens) if token[3]]
+
+    def generate(self, prompts, count):
+        self.llama.llama_memory_clear(self.llama.llama_get_memory(self.context), False)
+        length = len(prompts[0])
+        given = [(token, i, s, i == length - 1) for s, prompt in enumerate(prompts) for i, token in enumerate(prompt)]
+        rows = [[token] for first in range(0, len(given), LLAMA_BATCH) for token in self.decode(given[first:first + LLAMA_BATCH])]
+        for step in range(count - 1):
+            for row, token in zip(rows, self.decode([(row[-1], length + step, s, True) for s, row in enumerate(rows)])):
+                row.append(token)
+        return rows
+
+
 CLASSES = {"lathe": Lathe, "transformers": Transformers, "onnxruntime-genai": OnnxruntimeGenai,
-           "onnxruntime": Onnxruntime}
+           "onnxruntime": Onnxruntime, "llama-cpp-python": LlamaCpp}
 
 
 def work(name, folder, threads):
@@ -211,6 +263,12 @@ def draw(name, folder, wanted, target):
             head=config.head_dim, element=onnx.TensorProto.FLOAT))
         lathe_cli.compile_model(f"{folder}/model.onnx", f"{folder}/model.lathe", "--paged", "--random-weights=7",
                                 target=target)
+    if "llama-cpp-python" in wanted and not os.path.exists(f"{folder}/model.gguf"):
+        import torch
+        from transformers import Qwen3ForCausalLM
+        with torch.device("meta"):  # shapes alone
+            weights = Qwen3ForCausalLM(config).state_dict()
+        write_gguf(f"{folder}/model.gguf", config, ((key, np.resize(pool, weight.shape)) for key, weight in weights.items()))
     if "onnxruntime" in wanted or "onnxruntime-genai" in wanted:
         graph = onnx.load(f"{folder}/genai/model.onnx", load_external_data=False).graph
         ends = collections.Counter()
@@ -272,7 +330,38 @@ def export(name, folder, wanted):
                                "builder.py")
         subprocess.run([sys.executable, builder, "-m", f"{folder}/hf", "-o", f"{folder}/genai", "-p", "fp32", "-e",
                         "cpu", "-c", f"{folder}/genai_cache"], check=True, stdout=subprocess.DEVNULL)
+    if "llama-cpp-python" in wanted and not os.path.exists(f"{folder}/model.gguf"):
+        write_gguf(f"{folder}/model.gguf", config, ((key, weight.numpy()) for key, weight in model.state_dict().items()))
     return model
+
+
+def write_gguf(path, config, weights):
+    """(transformers' name, array in f32) each, without a tokenizer, as llama.cpp reads Qwen3."""
+    import gguf
+    writer = gguf.GGUFWriter(path, "qwen3")
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(MOST)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_tokenizer_model("none")
+    for name, weight in weights:
+        name = name.removesuffix(".weight")
+        if layer := re.fullmatch(r"model\.layers\.(\d+)\.(.+)", name):
+            name = f"blk.{layer[1]}.{GGUF_LAYER[layer[2]]}"
+        else:
+            name = GGUF_WHOLE[name]
+        writer.add_tensor(f"{name}.weight", weight)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def sure_tokens(model, prompts, count):
