@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Makers.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace lathe::fuzz {
@@ -326,6 +327,47 @@ bool makeCast(GraphBuilder &b) {
   return true;
 }
 
+/// A cast, an op or none, and a cast back: what mixed precision makes of models.
+bool makeCastBack(GraphBuilder &b) {
+  DType from = b.random.chance(50) ? DType::F64 : b.floatType();
+  DType to = b.random.of({DType::F32, DType::F32, DType::F16, DType::BF16, DType::F64});
+  Value x = b.pickOr([&](const Value &v) { return v.dtype == from; }, [&] { return b.fresh(from, b.dims(b.random.between(0, 3))); });
+  if (x.dtype == to || x.most > limitOf(to))
+    return false;
+  Value y = b.node("Cast", {x}, to, x.dims, x.most, {{"to", int64_t(onnxType(to))}}, x.positive);
+  if (b.random.chance(30))
+    y = b.node(b.random.of({"Neg", "Relu"}), {y}, to, y.dims, y.most);
+  b.node("Cast", {y}, from, y.dims, y.most, {{"to", int64_t(onnxType(from))}}, y.positive);
+  return true;
+}
+
+/// A value and what was computed of it, together: residuals, gates, rotations of pairs, differences that an update made.
+bool makeSkip(GraphBuilder &b) {
+  auto source = [&](const Value &v) {
+    for (const Value &u : b.visible())
+      if (u.dtype == v.dtype && u.dims == v.dims && std::find(v.from.begin(), v.from.end(), u.name) != v.from.end())
+        return u;
+    return Value();
+  };
+  Value v = b.pick([&](const Value &u) { return isNumber(u) && !isUnsigned(u.dtype) && isKnown(u) && source(u); });
+  if (!v)
+    return false;
+  Value u = source(v);
+  for (Value next; b.random.chance(40) && (next = source(u));)
+    u = next;
+  std::string op = b.random.of({"Add", "Add", "Sub", "Mul", "Max"});
+  if (b.special && op == "Max")
+    return false;
+  double most = op == "Mul" ? v.most * u.most : op == "Max" ? std::max(v.most, u.most) : v.most + u.most;
+  if (most > limitOf(v.dtype))
+    return false;
+  bool positive = v.positive && u.positive && op != "Sub";
+  if (b.random.chance(50))
+    std::swap(u, v);
+  b.node(op, {v, u}, v.dtype, v.dims, most, {}, positive);
+  return true;
+}
+
 bool makeFloatMod(GraphBuilder &b) {
   if (b.special)
     return false;
@@ -349,6 +391,8 @@ void addElementwise(std::vector<Maker> &makers) {
                                {"where", 4, makeWhere},
                                {"clip", 2, makeClip},
                                {"cast", 6, makeCast},
+                               {"cast back", 4, makeCastBack},
+                               {"skip", 6, makeSkip},
                                {"fmod", 1, makeFloatMod}});
 }
 

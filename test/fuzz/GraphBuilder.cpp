@@ -196,7 +196,8 @@ Dims GraphBuilder::dims(int64_t rank, int64_t maxElements) {
   Dims result;
   int64_t elements = 1;
   for (int64_t i = 0; i < rank; ++i) {
-    int64_t size = this->size();
+    // Layers keep their width: what moves elements then leaves the sizes as they are.
+    int64_t size = i > 0 && random.chance(20) ? result.back() : this->size();
     while (size > 1 && elements * size > maxElements)
       size = (size + 1) / 2;
     result.push_back(elements * size > maxElements ? 1 : size);
@@ -309,6 +310,8 @@ std::vector<Value> GraphBuilder::nodes(const std::string &op, const std::vector<
   checkTypes(node, operands, results);
   for (Value &result : results) {
     result.name = freshName("v");
+    for (const Value &operand : operands)
+      result.from.push_back(operand.name);
     node.add_output(result.name);
     values.push_back(result);
   }
@@ -396,8 +399,10 @@ void GraphBuilder::chooseOutputs() {
   outputsChosen = true;
   std::set<std::string> reads;
   collectReads(graph(), reads);
+  // Some models give out what is inside of them: hidden states, caches, maps of several sizes.
+  const int inner = random.chance(30) ? 40 : 6;
   for (const Value &value : values)
-    if (!reads.count(value.name) || random.chance(6))
+    if (!reads.count(value.name) || random.chance(inner))
       describe(*graph().add_output(), value);
 }
 

@@ -34,6 +34,7 @@ struct Value {
   Dims dims;
   double most = 1;     ///< no element is larger, by magnitude
   bool positive = false; ///< no element is below 0
+  std::vector<std::string> from = {}; ///< names of the operands that it was computed of
 
   int64_t rank() const { return int64_t(dims.size()); }
   bool isKnown() const;
@@ -77,7 +78,7 @@ public:
   Value scalar(DType dtype, double number);          ///< an initializer
 
   int64_t size();                    ///< often small, seldom 0, 1, prime or large
-  Dims dims(int64_t rank, int64_t maxElements = kMaxElements);
+  Dims dims(int64_t rank, int64_t maxElements = kMaxElements); ///< now and then one size several times
   DType floatType();
   DType integerType();
 

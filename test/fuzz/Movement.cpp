@@ -254,6 +254,33 @@ bool makeConcatSlice(GraphBuilder &b) {
   return true;
 }
 
+/// The same elements along an axis, begun elsewhere (one half may be negated, as rotary positions do it) or counted from the end.
+bool makeRoll(GraphBuilder &b) {
+  Value x = b.pickOr([](const Value &v) { return isKnown(v) && isNumber(v) && v.rank() >= 1 && v.count() > 0; },
+                     [&] { return b.fresh(b.floatType(), {b.random.between(1, 4), b.random.between(2, 8)}); });
+  int64_t axis = b.random.chance(60) ? x.rank() - 1 : b.random.below(x.rank()), size = x.dims[size_t(axis)];
+  if (size < 2)
+    return false;
+  Value axes = b.vector({axis});
+  if (b.random.chance(40)) {
+    keep(b, "Slice", {x, b.vector({-1}), b.vector({INT64_MIN + 1}), axes, b.vector({-1})}, x, x.dims);
+    return true;
+  }
+  int64_t border = b.random.chance(50) ? size / 2 : b.random.between(1, size - 1);
+  Dims low = x.dims, high = x.dims;
+  low[size_t(axis)] = border;
+  high[size_t(axis)] = size - border;
+  Value first = keep(b, "Slice", {x, b.vector({0}), b.vector({border}), axes}, x, low);
+  Value second = keep(b, "Slice", {x, b.vector({border}), b.vector({INT64_MAX}), axes}, x, high);
+  bool negated = isFloatValue(x) && b.random.chance(50);
+  if (negated)
+    second = b.node("Neg", {second}, x.dtype, high, x.most);
+  Value whole = b.node("Concat", {second, first}, x.dtype, x.dims, x.most, {{"axis", axis}}, x.positive && !negated);
+  if (isFloatValue(x) && 2 * x.most <= limitOf(x.dtype) && b.random.chance(50))
+    b.node(b.random.chance(50) ? "Add" : "Sub", {x, whole}, x.dtype, x.dims, 2 * x.most);
+  return true;
+}
+
 bool makeSplit(GraphBuilder &b) {
   Value x = anyKnown(b, 1);
   int64_t axis = axisOf(b, x), size = x.dims[size_t(positive(axis, x))];
@@ -342,6 +369,7 @@ void addMovement(std::vector<Maker> &makers) {
                                {"pad", 4, makePad},
                                {"concat", 6, makeConcat},
                                {"concat slice", 2, makeConcatSlice},
+                               {"roll", 4, makeRoll},
                                {"split", 3, makeSplit},
                                {"expand", 4, makeExpand},
                                {"tile", 2, makeTile},

@@ -14,7 +14,7 @@ bool makeMatMul(GraphBuilder &b) {
     return false;
   Value x = b.pickOr([](const Value &v) { return isFloatValue(v) && isKnown(v) && v.rank() >= 1 && v.rank() <= 4; },
                      [&] { return b.fresh(b.floatType(), b.dims(b.random.between(1, 4))); });
-  int64_t depth = x.dims.back(), columns = b.size();
+  int64_t depth = x.dims.back(), columns = b.random.chance(30) ? depth : b.size();
   Dims other;
   if (x.rank() > 2 && b.random.chance(40))
     for (int64_t i = b.random.below(x.rank() - 2); i < x.rank() - 2; ++i)
@@ -49,7 +49,7 @@ bool makeGemm(GraphBuilder &b) {
   Value x = b.pickOr([](const Value &v) { return isFloatValue(v) && isKnown(v) && v.rank() == 2; },
                      [&] { return b.fresh(b.floatType(), b.dims(2)); });
   bool ta = b.random.chance(35), tb = b.random.chance(50);
-  int64_t m = x.dims[ta ? 1 : 0], k = x.dims[ta ? 0 : 1], n = b.size();
+  int64_t m = x.dims[ta ? 1 : 0], k = x.dims[ta ? 0 : 1], n = b.random.chance(30) ? k : b.size();
   if (m * n > kMaxElements || m * n * k > 200000)
     return false;
   Value w = b.fresh(x.dtype, tb ? Dims{n, k} : Dims{k, n}, 1, b.random.chance(60) ? Source::Constant : Source::Any);

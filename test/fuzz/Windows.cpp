@@ -26,16 +26,30 @@ Value pickImage(GraphBuilder &b) {
 /// Sizes, steps and borders of windows, one a dimension of pixels.
 struct Geometry {
   Dims kernel, strides, dilations, low, high, result;
+  bool ceil = false; ///< a last window may reach over the border
   Attrs attrs() const {
     Dims pads = low;
     pads.insert(pads.end(), high.begin(), high.end());
-    return {{"kernel_shape", kernel}, {"strides", strides}, {"dilations", dilations}, {"pads", pads}};
+    Attrs all = {{"kernel_shape", kernel}, {"strides", strides}, {"dilations", dilations}, {"pads", pads}};
+    if (ceil)
+      all.push_back({"ceil_mode", int64_t(1)});
+    return all;
   }
 };
 
-/// None where a window does not fit.
-bool chooseGeometry(GraphBuilder &b, const Value &x, Geometry &g, bool wideBorders) {
+/// None where a window does not fit. `same`: odd windows, whose results have the image's sizes.
+bool chooseGeometry(GraphBuilder &b, const Value &x, Geometry &g, bool wideBorders, bool same = false) {
   for (size_t i = 2; i < x.dims.size(); ++i) {
+    if (same) {
+      int64_t side = b.random.between(0, 1);
+      g.kernel.push_back(2 * side + 1);
+      g.strides.push_back(1);
+      g.dilations.push_back(1);
+      g.low.push_back(side);
+      g.high.push_back(side);
+      g.result.push_back(x.dims[i]);
+      continue;
+    }
     int64_t size = x.dims[i], k = b.random.between(1, std::min<int64_t>(4, size + 1)), s = b.random.between(1, 3), d = b.random.chance(70) ? 1 : 2;
     int64_t reach = d * (k - 1) + 1, most = wideBorders ? 3 : k - 1;
     int64_t low = b.random.between(0, most), high = b.random.between(0, most);
@@ -46,7 +60,11 @@ bool chooseGeometry(GraphBuilder &b, const Value &x, Geometry &g, bool wideBorde
     g.dilations.push_back(d);
     g.low.push_back(low);
     g.high.push_back(high);
-    g.result.push_back((size + low + high - reach) / s + 1);
+    int64_t steps = size + low + high - reach;
+    g.result.push_back((g.ceil ? (steps + s - 1) / s : steps / s) + 1);
+    // Versions of ONNX differ on windows that begin behind the image.
+    if (g.ceil && (g.result.back() - 1) * s >= size + low)
+      return false;
   }
   return true;
 }
@@ -73,7 +91,10 @@ bool makeConv(GraphBuilder &b) {
   int64_t groups = b.random.chance(55) ? 1 : b.random.chance(50) ? channels : b.random.of(divisors);
   int64_t outputs = groups * (b.random.chance(60) ? b.random.between(1, 4) : b.random.of<int64_t>({1, 8, 5}));
   Geometry g;
-  if (!chooseGeometry(b, x, g, true))
+  const bool same = b.random.chance(25); // as in the blocks of residual networks
+  if (same)
+    outputs = channels;
+  if (!chooseGeometry(b, x, g, true, same))
     return false;
   int64_t taps = channels / groups * product(g.kernel);
   Dims dims = {x.dims[0], outputs};
@@ -133,6 +154,7 @@ bool makePool(GraphBuilder &b) {
     return true;
   }
   Geometry g;
+  g.ceil = b.random.chance(35);
   if (!chooseGeometry(b, x, g, false))
     return false;
   Attrs attrs = g.attrs();
