@@ -10,6 +10,7 @@ that onnxruntime refuses, or lathe as unsupported, is counted and not compared.
 import argparse
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def shaken(feeds, rng):
         if x.dtype.name not in EPSILON:
             return x
         with np.errstate(all="ignore"):
-            return (wide(x) * (1 + rng.uniform(-1, 1, x.shape) * EPSILON[x.dtype.name])).astype(x.dtype)
+            return np.asarray(wide(x) * (1 + rng.uniform(-1, 1, x.shape) * EPSILON[x.dtype.name]), x.dtype)
     return {name: shake(x) for name, x in feeds.items()}
 
 
@@ -127,24 +128,40 @@ def check(folder):
     return next(filter(None, found), "")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build")
-    parser.add_argument("folder")
-    parser.add_argument("seeds", metavar="FIRST:COUNT")
-    options = parser.parse_args()
-    shutil.rmtree(options.folder, ignore_errors=True)
-    subprocess.run([os.path.join(options.build, "bin", "lathe-fuzz"), f"--seeds={options.seeds}", f"--save={options.folder}"],
-                   check=True, stdout=subprocess.DEVNULL)
-    counts, folders = {"passed": 0, "failed": 0, "left": 0}, sorted(glob.glob(os.path.join(options.folder, "seed-*")))
+def seed_range(text):
+    """FIRST:COUNT of a command line."""
+    found = re.fullmatch(r"(\d+):([1-9]\d*)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not FIRST:COUNT")
+    return range(int(found.group(1)), int(found.group(1)) + int(found.group(2)))
+
+
+def compare(folders, keep_passed=True):
+    """Prints what is wrong with the models of `folders`, and how many agree. Whether any failed, or none passed."""
+    counts = {"passed": 0, "failed": 0, "left": 0}
     for folder in folders:
         said = check(folder)
         counts["left" if said.startswith("-") else "failed" if said else "passed"] += 1
         if said and not said.startswith("- onnxruntime"):
             print(f"{os.path.basename(folder)}: {said}", flush=True)
-    print(f"{counts['left']} of {len(folders)} models cannot be compared")
+        if not said and not keep_passed:
+            shutil.rmtree(folder)
+    print(f"{counts['left']} of {sum(counts.values())} models cannot be compared")
     print(f"{counts['passed']} passed, {counts['failed']} failed")
     return 1 if counts["failed"] or not counts["passed"] else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("folder")
+    parser.add_argument("seeds", type=seed_range, metavar="FIRST:COUNT")
+    options = parser.parse_args()
+    shutil.rmtree(options.folder, ignore_errors=True)
+    seeds = f"--seeds={options.seeds.start}:{len(options.seeds)}"
+    subprocess.run([os.path.join(options.build, "bin", "lathe-fuzz"), seeds, f"--save={options.folder}"],
+                   check=True, stdout=subprocess.DEVNULL)
+    return compare(sorted(glob.glob(os.path.join(options.folder, "seed-*"))))
 
 
 if __name__ == "__main__":

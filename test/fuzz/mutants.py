@@ -16,8 +16,10 @@ import subprocess
 import sys
 import tempfile
 
+from against_onnxruntime import seed_range
+
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-AT_ONCE = 50  # seeds
+AT_ONCE = 64  # seeds at most; the first ones come in smaller groups
 
 # (file, what stands there once, what stands there instead)
 MUTANTS = [
@@ -102,8 +104,10 @@ def first_failure(build, folder, number, seeds):
     """The seed of `seeds`, a range, that finds a mutant and how, or None."""
     legalize = MUTANTS[number][0].startswith("passes/legalize/")
     linked = build_mutant(build, folder, number, "lib/liblathe_compiler.so" if legalize else "bin/lathe-fuzz")
-    for first in seeds[::AT_ONCE]:
-        some = f"{first}:{min(AT_ONCE, seeds.stop - first)}"
+    first, size = seeds.start, 4
+    while first < seeds.stop:
+        some = f"{first}:{min(size, seeds.stop - first)}"
+        first, size = first + size, min(2 * size, AT_ONCE)
         if legalize:
             command = [sys.executable, os.path.join(ROOT, "test", "fuzz", "against_onnxruntime.py"), build,
                        os.path.join(folder, "models"), some]
@@ -118,19 +122,24 @@ def first_failure(build, folder, number, seeds):
     return None
 
 
+def mutant_number(text):
+    if not text.isdecimal() or int(text) >= len(MUTANTS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {len(MUTANTS) - 1}")
+    return int(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
-    parser.add_argument("numbers", nargs="*", type=int, metavar="NUMBER")
-    parser.add_argument("--seeds", default="1:1000", metavar="FIRST:COUNT", help="at most these (default: 1:1000)")
+    parser.add_argument("numbers", nargs="*", type=mutant_number, metavar="NUMBER")
+    parser.add_argument("--seeds", default="1:1000", type=seed_range, metavar="FIRST:COUNT", help="at most these (default: 1:1000)")
     options = parser.parse_args()
     build = os.path.abspath(options.build)
-    begin, count = map(int, options.seeds.split(":"))
     left = []
     chosen = options.numbers or range(len(MUTANTS))
     for number in chosen:
         with tempfile.TemporaryDirectory() as folder:
-            found = first_failure(build, folder, number, range(begin, begin + count))
+            found = first_failure(build, folder, number, options.seeds)
         print(f"{number:3} {MUTANTS[number][0]:40} " + (f"seed {found[0]:>4}: {found[1]}" if found else "NOTHING"), flush=True)
         if not found:
             left.append(number)
