@@ -73,11 +73,12 @@ static KernelSpec sharedSpecOf(const AttentionChoice &a, int64_t columns) {
   return spec;
 }
 
-/// Whether each sequence has a length of its own, which the host does not know. Codes take so many registers that none are
-/// left for finding a share.
-static bool anyLengths(const AttentionChoice &a) {
+/// Whether each sequence has a length of its own, which the host does not know, and equal shares were asked for by --config:
+/// no GPU has timed them yet against a block a head. Codes take so many registers that none are left for finding a share.
+static bool sharesAnyLengths(const AttentionChoice &a) {
   const KernelDesc &desc = a.desc;
-  return !a.codeBits && !desc.parallel[0].isConstant() && desc.operands[1].sixteens && desc.operands[2].sixteens && !desc.batchInvariant;
+  return desc.wanted == kAttentionStreamK.family && !a.codeBits && !desc.parallel[0].isConstant() && desc.operands[1].sixteens &&
+         desc.operands[2].sixteens && !desc.batchInvariant;
 }
 
 /// Keys and values lie in whole pieces of 16 bytes, sixteen of them together; a column of results has
@@ -112,7 +113,7 @@ static bool offerAs(const Skeleton &form, AttentionChoice &a) {
     // The largest cluster that leaves a multiprocessor one block; beyond that (0), two of them, which share the keys of
     // sequences of any lengths. Few steps where the batch is not known.
     std::vector<int64_t> clusters = {8, 4, 2, 1, 0};
-    const bool shared = anyLengths(a) && !form.attention.early;
+    const bool shared = sharesAnyLengths(a) && !form.attention.early;
     if (shared)
       clusters = {8, 0};
     else if (!desc.parallel[0].isConstant())
