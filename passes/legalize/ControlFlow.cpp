@@ -39,7 +39,9 @@ std::optional<std::vector<Tracked>> Legalizer::inlineBody(Node &node, Region &bo
   for (Operation &op : body.front()) {
     if (&op == &body.front().back())
       break;
-    process(builder.clone(op, mapping));
+    Operation *copy = builder.clone(op, mapping);
+    originals[copy] = &op;
+    process(copy);
   }
   for (Value yielded : body.front().back().getOperands()) {
     Value inlined = mapping.lookupOrDefault(yielded);
@@ -105,6 +107,45 @@ static bool differInRank(ArrayRef<Tracked> a, ArrayRef<Tracked> b) {
   });
 }
 
+/// Whether a tensor of one element may have a rank up to `rank` as well as its own: all that use it broadcast it with
+/// tensors of that rank or a higher one, or look at its type alone.
+bool Legalizer::hidesRank(OpResult value, int64_t rank) {
+  if (!outer.empty()) // what a function's body gives has uses that are not there yet
+    return false;
+  Operation *stated = originals.lookup(value.getOwner()); // whose uses are there, where the copy's are to come
+  for (OpOperand &use : (stated ? stated->getResult(value.getResultNumber()) : value).getUses()) {
+    Operation *user = use.getOwner();
+    StringRef name = user->getName().getStringRef();
+    if (name == "onnx.Yield" && user->getParentOp()->getName().getStringRef() == "onnx.If") {
+      if (!hidesRank(user->getParentOp()->getResult(use.getOperandNumber()), rank))
+        return false;
+      continue;
+    }
+    if (name == "onnx.CastLike" && use.getOperandNumber() == 1)
+      continue;
+    const bool broadcasts = name == "onnx.Add" || name == "onnx.Sub" || name == "onnx.Mul" || name == "onnx.Div";
+    auto other = broadcasts ? dyn_cast<RankedTensorType>(user->getOperand(1 - use.getOperandNumber()).getType()) : RankedTensorType();
+    if (!other || other.getRank() < rank)
+      return false;
+  }
+  return true;
+}
+
+/// Of branches that give one element each, in different ranks, the lower rank is raised where nothing sees it.
+void Legalizer::raiseRanks(Node &node, MutableArrayRef<Tracked> a, MutableArrayRef<Tracked> b) {
+  for (auto [i, x, y] : llvm::enumerate(a, b)) {
+    Value u = x.data, v = y.data;
+    if (!u || !v || rankOf(u) == rankOf(v) || product(dimsOf(u)) != DimExpr(1) || product(dimsOf(v)) != DimExpr(1))
+      continue;
+    Tracked &lower = rankOf(u) < rankOf(v) ? x : y;
+    const Dims &dims = dimsOf(rankOf(u) < rankOf(v) ? v : u);
+    if (!hidesRank(node.op->getResult(i), int64_t(dims.size())))
+      continue;
+    lower = Tracked();
+    lower.data = e.reshape(rankOf(u) < rankOf(v) ? u : v, dims);
+  }
+}
+
 static bool squeezes(Region &body) {
   return llvm::any_of(body.getOps(), [](Operation &op) { return op.getName().getStringRef() == "onnx.Squeeze"; });
 }
@@ -159,6 +200,7 @@ bool Legalizer::chooseBranch(Node &node, ArrayAttr names) {
     takeOnly(works, *taken);
     return true;
   }
+  raiseRanks(node, *sides[1], *sides[0]);
   // Squeeze of torch: `x.squeeze(d)` where the export saw a size of 1. The other branch has another rank.
   if (differInRank(*sides[0], *sides[1]) && (runs = runsAsSize()))
     for (int works : {1, 0})

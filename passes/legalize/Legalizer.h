@@ -116,6 +116,8 @@ private:
   std::optional<DimExpr> conditionAsSize(Node &node);
   std::optional<DimExpr> runsAsSize();
   DimExpr chosenSize(Node &node, const DimExpr &a, const DimExpr &b);
+  bool hidesRank(mlir::OpResult value, int64_t rank);
+  void raiseRanks(Node &node, llvm::MutableArrayRef<Tracked> a, llvm::MutableArrayRef<Tracked> b);
   bool chooseBranch(Node &node, mlir::ArrayAttr names);
   bool unrollLoop(Node &node);
   // Loops.cpp
@@ -146,6 +148,7 @@ private:
   mlir::func::FuncOp func;
   LegalizeReport &found;
   llvm::DenseMap<mlir::Value, Tracked> values;
+  llvm::DenseMap<mlir::Operation *, mlir::Operation *> originals; ///< of ops that bodies put in place: the body's
   llvm::DenseMap<mlir::Value, mlir::Value> branchValues; ///< results of an If whose branch is known: what that yields
   std::map<std::string, DimExpr> derived; ///< by formula and bounds
   std::vector<std::string> stringTexts; ///< of the constants, by number

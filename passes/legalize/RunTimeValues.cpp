@@ -104,8 +104,11 @@ std::optional<HostValue> Legalizer::bindComputed(Value value) {
 
 std::optional<HostValue> Legalizer::bindHost(Value value, std::optional<int64_t> least,
                                              bool computed) {
-  for (auto inner = branchValues.find(value); inner != branchValues.end(); inner = branchValues.find(value))
-    value = inner->second;
+  if (auto inner = branchValues.find(value); inner != branchValues.end() && !host(value)) {
+    Value yielded = inner->second;
+    if (std::optional<HostValue> known = bindHost(yielded, std::nullopt, computed))
+      track(value).host = known;
+  }
   std::optional<HostValue> result = host(value);
   if (!result) {
     if (auto input = dyn_cast<BlockArgument>(value)) {
