@@ -7,9 +7,8 @@
 // ordinary handlers, which then work on data.
 //
 //===----------------------------------------------------------------------===//
+#include "ConstantFloats.h"
 #include "Node.h"
-
-#include "lathe/passes/EvaluateOp.h"
 
 #include "llvm/ADT/StringSwitch.h"
 
@@ -430,25 +429,7 @@ LogicalResult constantOfShape(Node &n) {
   return n.setHost(0, {value.getElementType(), *shape, Dims(total, DimExpr(number))});
 }
 
-/// A few floats that constants alone decide: exporters write square roots and ratios of sizes so.
-std::optional<HostTensor> constantFloats(Value value, unsigned depth = 16) {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  Operation *op = value.getDefiningOp();
-  if (!op || !type || !type.hasStaticShape() || type.getNumElements() > 64 || depth == 0 || op->getNumResults() != 1 ||
-      op->getNumRegions() != 0)
-    return std::nullopt;
-  std::vector<HostTensor> operands;
-  for (Value operand : op->getOperands()) {
-    std::optional<HostTensor> known = constantFloats(operand, depth - 1);
-    if (!known)
-      return std::nullopt;
-    operands.push_back(std::move(*known));
-  }
-  Result<std::vector<HostTensor>> results = evaluateOp(op, operands, {});
-  return results.ok() && results->size() == 1 ? std::optional(std::move(results->front())) : std::nullopt;
-}
-
-/// Such floats cast to integers.
+/// Floats that constants decide, cast to integers.
 LogicalResult castFloats(Node &n) {
   bool like = n.type == "CastLike";
   std::optional<HostValue> other = like && n.numInputs() == 2 ? n.host(1) : std::nullopt;
@@ -472,7 +453,47 @@ LogicalResult castFloats(Node &n) {
   return n.setHost(0, std::move(result));
 }
 
+/// Two such floats compared: converters write the conditions of loops so.
+LogicalResult compareFloats(Node &n) {
+  if (n.host(0) || n.host(1))
+    return failure();
+  std::optional<double> sides[2];
+  for (unsigned i : {0, 1}) {
+    auto type = n.numInputs() == 2 && n.in(i) ? dyn_cast<RankedTensorType>(n.in(i).getType()) : RankedTensorType();
+    if (!type || type.getRank() != 0 || !isa<FloatType>(type.getElementType()))
+      return failure();
+    if (std::optional<HostTensor> known = constantFloats(n.in(i)))
+      sides[i] = known->real(0);
+    if (!sides[i])
+      return failure();
+  }
+  const double a = *sides[0], b = *sides[1];
+  bool holds = n.type == "Less"           ? a < b
+               : n.type == "Greater"      ? a > b
+               : n.type == "LessOrEqual"  ? a <= b
+               : n.type == "GreaterOrEqual" ? a >= b
+                                            : a == b;
+  return n.setHost(0, {n.e.b.getI1Type(), {}, {DimExpr(holds)}});
+}
+
 } // namespace
+
+std::optional<HostTensor> constantFloats(Value value, unsigned depth) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  Operation *op = value.getDefiningOp();
+  if (!op || !type || !type.hasStaticShape() || type.getNumElements() > 64 || depth == 0 || op->getNumResults() != 1 ||
+      op->getNumRegions() != 0)
+    return std::nullopt;
+  std::vector<HostTensor> operands;
+  for (Value operand : op->getOperands()) {
+    std::optional<HostTensor> known = constantFloats(operand, depth - 1);
+    if (!known)
+      return std::nullopt;
+    operands.push_back(std::move(*known));
+  }
+  Result<std::vector<HostTensor>> results = evaluateOp(op, operands, {});
+  return results.ok() && results->size() == 1 ? std::optional(std::move(results->front())) : std::nullopt;
+}
 
 LogicalResult evaluateOnHost(Node &n) {
   if (!n.domain.empty())
@@ -508,7 +529,7 @@ LogicalResult evaluateOnHost(Node &n) {
   for (unsigned i = 0; i < n.numInputs(); ++i) {
     std::optional<HostValue> known = n.host(i);
     if (!known && n.has(i))
-      return failure();
+      return kind == Compare ? compareFloats(n) : failure();
     if (known)
       in.push_back(*known);
   }

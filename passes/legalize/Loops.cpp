@@ -4,14 +4,160 @@
 // The body is legalized once, over what lathe.loop_begin carries; lathe.loop_end
 // takes what goes on. What is carried keeps its sizes. Rows that each iteration
 // gives need a number of iterations that follows from sizes or elements of
-// inputs, since it is a size of the result.
+// inputs, since it is a size of the result. A condition that only counts gives
+// one, too:
+//   while i < n: i = i + 1     n - i iterations
 //
 //===----------------------------------------------------------------------===//
+#include "ConstantFloats.h"
 #include "Legalizer.h"
+
+#include "lathe/ir/WeightStore.h"
+
+#include <cmath>
 
 using namespace mlir;
 
 namespace lathe::legal {
+namespace {
+
+/// Whether it is no constant that overflows in sums, as the greatest i64 does, which converters write for a loop without a trip count.
+bool isSmall(const DimExpr &size) {
+  constexpr int64_t kMost = int64_t(1) << 62;
+  std::optional<int64_t> constant = size.constant();
+  return !constant || (*constant > -kMost && *constant < kMost);
+}
+
+/// What conditions that only count say of the number of iterations: comparisons, or several joined by `and`, of a
+/// number that each iteration raises by one with one that none changes.
+class Counting {
+public:
+  /// `nexts`: what lathe.loop_end takes for what `begin` carries.
+  Counting(Legalizer &legal, Node &node, LoopBeginOp begin, ArrayRef<Value> nexts)
+      : legal(legal), node(node), begin(begin), nexts(nexts) {}
+
+  /// The number of iterations up to the first that finds `again` false; none for other conditions. `condition` of the first
+  /// one is taken in, and null then, where it compares constants and sizes, too; else there is one iteration at least.
+  std::optional<DimExpr> iterations(Value again, Value &condition) {
+    std::vector<DimExpr> behind, ahead;
+    if (!differences(again, behind, [&](Value v) { return counted(v); }))
+      return std::nullopt;
+    if (condition && differences(condition, ahead, [&](Value v) { return fixed(v); }))
+      condition = {};
+    else
+      ahead.clear();
+    std::optional<DimExpr> most;
+    for (const DimExpr &left : behind) {
+      const bool alike = llvm::is_contained(ahead, left + DimExpr(1)); // the same comparison ahead of the loop
+      DimExpr count = alike ? legal.e.clampAtZero(left + DimExpr(1)) : DimExpr(1) + legal.e.clampAtZero(left);
+      most = most ? legal.e.minOf(*most, count) : count;
+    }
+    for (const DimExpr &left : ahead)
+      if (!llvm::is_contained(behind, left - DimExpr(1)))
+        most = *most * legal.e.minOf(legal.e.clampAtZero(left), 1);
+    return most;
+  }
+
+private:
+  /// b - a of each a < b, and 1 more of a <= b, that `condition` joins by `and`; whether it is nothing else.
+  bool differences(Value condition, std::vector<DimExpr> &found, llvm::function_ref<std::optional<DimExpr>(Value)> below) {
+    if (auto reshape = condition.getDefiningOp<ReshapeOp>())
+      return differences(reshape.getX(), found, below);
+    if (auto joined = condition.getDefiningOp<AndOp>())
+      return differences(joined.getA(), found, below) && differences(joined.getB(), found, below);
+    auto op = condition.getDefiningOp<CompareOp>();
+    const Predicate is = op ? op.getPredicate() : Predicate::Eq;
+    const bool rises = is == Predicate::Lt || is == Predicate::Le, orEqual = is == Predicate::Le || is == Predicate::Ge;
+    if (!rises && is != Predicate::Gt && is != Predicate::Ge)
+      return false;
+    std::optional<DimExpr> a = below(rises ? op.getA() : op.getB()), b = a ? fixed(rises ? op.getB() : op.getA()) : std::nullopt;
+    if (!b || !isSmall(*a) || !isSmall(*b))
+      return false;
+    found.push_back(*b - *a + DimExpr(orEqual));
+    return true;
+  }
+
+  /// Past casts and shapes of one element. fixed() sees to it that what is compared as f32 is exact.
+  Value bare(Value v) {
+    for (;;) {
+      auto type = dyn_cast<RankedTensorType>(v.getType());
+      if (!type || !type.hasStaticShape() || type.getNumElements() != 1)
+        return {};
+      if (auto reshape = v.getDefiningOp<ReshapeOp>())
+        v = reshape.getX();
+      else if (auto cast = v.getDefiningOp<CastOp>(); cast && holds(type.getElementType()) && counts(cast.getX()))
+        v = cast.getX();
+      else
+        return v;
+    }
+  }
+
+  static bool counts(Value v) {
+    Type element = elementTypeOf(v);
+    return element.isSignlessInteger(32) || element.isSignlessInteger(64);
+  }
+  static bool holds(Type element) {
+    return element.isSignlessInteger(32) || element.isSignlessInteger(64) || element.isF32() || element.isF64();
+  }
+
+  /// What `v` is in the first iteration, if each raises it by one.
+  std::optional<DimExpr> counted(Value v) {
+    if (v = bare(v); !v || !counts(v))
+      return std::nullopt;
+    if (auto sum = v.getDefiningOp<AddOp>())
+      for (auto [a, b] : {std::pair(sum.getA(), sum.getB()), std::pair(sum.getB(), sum.getA())})
+        if (std::optional<std::vector<int64_t>> step = constantInts(b); step && step->size() == 1)
+          if (std::optional<DimExpr> first = counted(a))
+            return *first + DimExpr((*step)[0]);
+    auto carried = dyn_cast<OpResult>(v);
+    if (!carried || carried.getOwner() != begin.getOperation())
+      return std::nullopt;
+    const unsigned at = carried.getResultNumber();
+    Value next = bare(nexts[at]);
+    auto raised = next ? next.getDefiningOp<AddOp>() : AddOp();
+    auto byOne = [&](Value a, Value b) {
+      std::optional<std::vector<int64_t>> step = constantInts(b);
+      return bare(a) == v && step && *step == std::vector<int64_t>{1};
+    };
+    if (!raised || !(byOne(raised.getA(), raised.getB()) || byOne(raised.getB(), raised.getA())))
+      return std::nullopt;
+    if (at == 0) // the number of the iteration
+      return DimExpr(0);
+    std::optional<HostValue> init = legal.host(node.op->getOperand(1 + at));
+    return init && init->values.size() == 1 ? std::optional(init->values[0]) : std::nullopt;
+  }
+
+  /// An integer that no iteration changes: of a constant, a size or an input.
+  std::optional<DimExpr> fixed(Value v) {
+    const Type compared = elementTypeOf(v);
+    const bool isReal = isa<FloatType>(compared);
+    if (v = bare(v); !v)
+      return std::nullopt;
+    if (std::optional<HostTensor> known = v.getDefiningOp<ConstantOp>() ? constantFloats(v) : std::nullopt) {
+      std::optional<std::vector<int64_t>> whole = constantInts(v);
+      const double real = known->real(0);
+      const bool exact = std::abs(real) <= double(kExact) && real == std::floor(real);
+      return exact ? std::optional(DimExpr(int64_t(real))) : whole && !isReal ? std::optional(DimExpr((*whole)[0])) : std::nullopt;
+    }
+    if (auto sizes = v.getDefiningOp<DimValueOp>(); sizes && sizes.getDims().size() == 1) {
+      DimExpr size = cast<DimAttr>(sizes.getDims()[0]).expr();
+      return isReal ? node.derive("limit", size, {0, kExact}) : size;
+    }
+    if (!isa<BlockArgument>(v) || isReal || !counts(v) || elementTypeOf(v).getIntOrFloatBitWidth() > compared.getIntOrFloatBitWidth())
+      return std::nullopt;
+    std::optional<HostValue> input = legal.bindHost(v, std::nullopt);
+    return input && input->values.size() == 1 ? std::optional(input->values[0]) : std::nullopt;
+  }
+
+  /// An f32 holds every integer up to this one.
+  static constexpr int64_t kExact = int64_t(1) << 24;
+  Legalizer &legal;
+  Node &node;
+  LoopBeginOp begin;
+  ArrayRef<Value> nexts;
+};
+
+} // namespace
 
 Value Legalizer::dataOf(Tracked &tracked) {
   if (!tracked.data && tracked.host)
@@ -84,12 +230,10 @@ bool Legalizer::runLoop(Node &node) {
   std::optional<Ints> always = known ? known->constants() : std::nullopt;
   if (!always || always->size() != 1 || !(*always)[0]) {
     again = dataOf(goes) ? e.reshape(dataOf(goes), {}) : Value();
-    if (!condition)
-      condition = e.scalar(1, e.b.getI1Type());
     if (!again)
       return false;
   }
-  if (!trips && !condition) {
+  if (!trips && !condition && !again) {
     (void)node.invalid("op", "a loop without end");
     return false;
   }
@@ -98,6 +242,14 @@ bool Legalizer::runLoop(Node &node) {
   std::optional<SmallVector<Value>> nexts = nextStates(node, begin, made.slice(1, states));
   if (!nexts)
     return false;
+  const bool bounded = again && (!trips || count);
+  if (std::optional<DimExpr> most = bounded ? Counting(*this, node, begin, *nexts).iterations(again, condition) : std::nullopt) {
+    count = node.derive("trips", count && isSmall(*count) ? e.minOf(*count, *most) : *most, {0, DimRange::kUnbounded});
+    trips = e.dimScalar(*count, e.b.getI64Type());
+    again = {};
+  }
+  if (again && !condition)
+    condition = e.scalar(1, e.b.getI1Type());
   if (scans && trips && condition && !again) {
     // The condition of a body that never ends early is one of the first iteration: no row, or as many as said.
     Value made = e.select(condition, trips, e.scalar(0, e.b.getI64Type()));

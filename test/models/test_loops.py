@@ -136,6 +136,72 @@ def test_loop_in_loop_and_branch(tmp_path):
                               for n, m in ((5, 3), (0, 2), (4, 0))])
 
 
+def counting(limit, start, trips, real, step=1, first="Less", rows=True):
+    """While c < limit: x = x / 2 + seq[c], c = c + step, as converters write it: the number of the iteration is
+    compared, too, `real` as floats. `limit`: a number, "length" of seq, or "n", an input; `first`: whether there is a
+    condition ahead of the loop."""
+    int32 = TensorProto.INT32
+    nodes = [node("Gather", ["seq", "c"], ["s"]), node("Mul", ["x", "half"], ["h"]), node("Add", ["h", "s"], ["y"]),
+             node("Add", ["c", "step"], ["c1"]), node("Neg", ["y"], ["row"])]
+    outer, compared = [], {"i": "i", "c1": "c1", "limit": "limit", "limit64": "limit64", "start": "start"}
+    initial = [constant("half", np.float32(0.5)), constant("step", np.int32(step)),
+               constant("start", np.int32(start))]
+    if limit == "length":
+        outer += [node("Shape", ["seq"], ["length1"], start=0, end=1), node("Squeeze", ["length1"], ["limit64"]),
+                  node("Cast", ["limit64"], ["limit"], to=int32)]
+    elif limit == "n":
+        outer += [node("Cast", ["limit"], ["limit64"], to=INT64)]
+    else:
+        initial += [constant("limit", np.int32(limit)), constant("limit64", np.int64(limit))]
+    if real:
+        nodes += [node("Cast", [v], [v + "_f"], to=FLOAT) for v in ("i", "c1")]
+        outer += [node("Cast", [v], [v + "_f"], to=FLOAT) for v in ("limit", "limit64", "start")]
+        compared = {v: v + "_f" for v in compared}
+    nodes += [node("LessOrEqual", [compared["i"], compared["limit64"]], ["a"]),
+              node("Greater", [compared["limit"], compared["c1"]], ["b"]), node("And", ["a", "b"], ["on"])]
+    outer += [node("Less", [compared["start"], compared["limit"]], ["go0"])] if first else []
+    if trips:
+        initial.append(constant("trips", np.int64(trips)))
+    given = [value("i", [], INT64), value("go", [], BOOL), value("c", [], int32), value("x", [2, 4])]
+    made = [value("on", [], BOOL), value("c1", [], int32), value("y", [2, 4])] + [value("row", [2, 4])] * rows
+    operands = ["trips" if trips else "", "go0" if first else "", "start", "x0"]
+    outer.append(loop(helper.make_graph(nodes, "body", given, made), operands, ["c9", "last"] + ["rows"] * rows))
+    inputs = [value("x0", [2, 4]), value("seq", ["T", 2, 4])] + [value("limit", [], int32)] * (limit == "n")
+    outputs = [value("last", [2, 4]), value("c9", [], int32)] + [value("rows", [None, 2, 4])] * rows
+    return model(outer, inputs, outputs, initial)
+
+
+def sequence(length):
+    return np.random.default_rng(2).standard_normal((length, 2, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize("real", [True, False])
+@pytest.mark.parametrize("limit, trips", [(11, 11), (150, 2**63 - 1), (150, 140), (150, 0)])
+def test_condition_counts_to_a_constant(tmp_path, limit, trips, real):
+    compare(tmp_path, counting(limit, 0, trips, real), [{"x0": start(), "seq": sequence(160)}])
+
+
+@pytest.mark.parametrize("begin, rows", [(0, True), (2, True), (2, False)])
+@pytest.mark.parametrize("real", [True, False])
+def test_condition_counts_to_a_length(tmp_path, begin, rows, real):
+    proto = counting("length", begin, 2**63 - 1, real, rows=rows)
+    engine = compare(tmp_path, proto, [{"x0": start(), "seq": sequence(t)} for t in (7, 3, 1, 100)])
+    assert lathe_cli.launches(lathe_cli.plans(engine)[0]) < 16
+
+
+@pytest.mark.parametrize("first", ["Less", ""])
+def test_condition_counts_to_an_input(tmp_path, first):
+    """Without a condition ahead of it the first iteration runs in any case."""
+    compare(tmp_path, counting("n", 3, 0, False, first=first),
+            [{"x0": start(), "seq": sequence(40), "limit": np.array(n, np.int32)} for n in (9, 4, 3, 0, -5, 38)])
+
+
+def test_condition_that_counts_by_twos_is_refused(tmp_path):
+    onnx.save(counting(150, 0, 2**63 - 1, False, step=2), tmp_path / "model.onnx")
+    text = lathe_cli.lathe("compile", tmp_path / "model.onnx", "-o", tmp_path / "m.lathe", code=4)
+    assert "a loop that collects rows" in text
+
+
 def test_rows_of_unknown_number_are_refused(tmp_path):
     nodes = [node("Mul", ["x", "x"], ["y"]), node("ReduceMax", ["y"], ["m"], keepdims=0),
              node("Less", ["m", "limit"], ["on"]), node("Neg", ["y"], ["row"])]
