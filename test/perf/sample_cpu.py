@@ -12,8 +12,8 @@ Without one it is fresh, so that no constant can have been fitted to its problem
 `prepare` compiles each problem as lathe chooses, and once for every configuration that `lathe inspect --tile` names
 beside it; it goes on where it was cut off. `run` times all of them, and onnxruntime, in turn on one thread; the fastest
 and the choice run once more, since the least of many is partly luck, each in several contexts. A line has the problem,
-the choice, the best, the loss, the ratio to onnxruntime, and every median in us. Parts of one sample are prepared and run in folders of their
-own, a core each; `report` judges what all of them have run.
+the choice, the best, the loss, the ratio to onnxruntime, and every median in us. Parts of one sample are prepared and run
+in folders of their own, a core each; `report` judges what all of them have run.
 Exit code 1 when the loss is more than 8 % in the mean, 20 % at the 95th percentile or 45 % at worst.
 """
 import argparse
@@ -389,7 +389,7 @@ def report(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(usage=__doc__.replace("%", "%%"))
     parser.add_argument("verb", choices=("prepare", "run", "report"))
     parser.add_argument("folders", nargs="+", metavar="FOLDER")
     parser.add_argument("--seed", type=int)
