@@ -221,6 +221,12 @@ Result<std::string> bytesOf(const Loaded &model, const std::string &path) {
   return model.proto.SerializeAsString();
 }
 
+Result<std::string> bytesOf(Loaded &model, const std::string &path, bool inside) {
+  if (inside)
+    bringInside(model);
+  return bytesOf(model, path);
+}
+
 void bringInside(Loaded &model) {
   for (auto &tensor : *model.proto.mutable_graph()->mutable_initializer())
     if (tensor.data_location() == onnx::TensorProto::EXTERNAL)

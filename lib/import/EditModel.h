@@ -62,6 +62,8 @@ std::string convertFor(Loaded &model, const quantize::Recipe &recipe, const std:
 
 /// The file's bytes. Unsupported above 2 GB.
 Result<std::string> bytesOf(const Loaded &model, const std::string &path);
+/// The same, with all weights inside if `inside`.
+Result<std::string> bytesOf(Loaded &model, const std::string &path, bool inside);
 
 /// What lies outside is not found from where the model will be.
 void bringInside(Loaded &model);

@@ -256,9 +256,7 @@ Result<PrunedModel> prunedModel(const std::string &path, const PruneOptions &opt
       Loaded::store(*model.constants.at(weight.name), weights.tensor);
       result.weights.push_back(weight);
     }
-    if (options.inside)
-      bringInside(model);
-    Result<std::string> bytes = bytesOf(model, path);
+    Result<std::string> bytes = bytesOf(model, path, options.inside);
     if (!bytes)
       return bytes.status();
     result.bytes = std::move(*bytes);

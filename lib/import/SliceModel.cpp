@@ -290,9 +290,7 @@ Result<std::string> edited(const std::string &path, const Coupling &coupling, co
     (slicer.*how)();
     for (size_t i = 0; i < names.size(); ++i)
       model.proto.mutable_graph()->mutable_node(int(i))->set_name(names[i]);
-    if (inside)
-      bringInside(model);
-    return bytesOf(model, path);
+    return bytesOf(model, path, inside);
   });
 }
 

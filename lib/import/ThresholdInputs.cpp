@@ -74,9 +74,7 @@ Result<ThresholdedModel> thresholdedModel(const std::string &path, const std::ve
                               " or later", path);
     ThresholdedModel result;
     result.nodes = Thresholds(model, weights, thresholds).run();
-    if (inside)
-      bringInside(model);
-    Result<std::string> bytes = bytesOf(model, path);
+    Result<std::string> bytes = bytesOf(model, path, inside);
     if (!bytes)
       return bytes.status();
     result.bytes = std::move(*bytes);

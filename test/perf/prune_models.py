@@ -12,7 +12,7 @@ BATCH = 64
 
 class Digits:
     """A convolutional network for scikit-learn's digits: 1,797 images of 8 x 8, 500 of which it is tested on."""
-    schemes, dims, batch, opset = "channels,ffn", {"N": BATCH}, BATCH, None
+    schemes, dims, batch = "channels,ffn", {"N": BATCH}, BATCH
     unit, bar, rate = "points", 1.0, 1e-3
     tested = 500
 

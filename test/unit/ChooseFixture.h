@@ -33,6 +33,29 @@ inline KernelDesc desc(KernelDesc::Kind kind, DType type, std::vector<DimExpr> p
   return d;
 }
 
+/// A product of M rows by constant weights [K, N], all of f32; "M" is the only size that may be unknown.
+inline KernelDesc productByWeights(DimExpr m, int64_t n, int64_t k) {
+  KernelDesc d;
+  d.name = "k";
+  d.kind = KernelDesc::Kind::Gemm;
+  d.parallel = {m, n};
+  d.reduction = {k};
+  BufferArg buffer;
+  buffer.dtype = DType::F32;
+  for (std::vector<DimExpr> dims : {std::vector<DimExpr>{m, k}, {k, n}, {m, n}}) {
+    buffer.dims = buffer.physical = dims;
+    d.buffers.push_back(buffer);
+  }
+  d.numInputs = 2;
+  d.numOutputs = 1;
+  if (!m.isConstant())
+    d.symbols["M"] = DimRange{0, 4096};
+  d.operands.resize(2);
+  d.operands[0].buffer = 0;
+  d.operands[1] = {.buffer = 1, .isWeight = true};
+  return d;
+}
+
 /// The variant that a run with these sizes takes.
 inline const KernelVariant &pick(const std::vector<KernelVariant> &all, std::map<std::string, int64_t> sizes) {
   for (const KernelVariant &v : all) {

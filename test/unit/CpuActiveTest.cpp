@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ChooseFixture.h"
 #include "CpuSkeleton.h"
 
 #include "lathe/codegen/Config.h"
@@ -125,25 +126,8 @@ TEST(CpuActiveExact, InfinitiesAndNaN) {
 
 /// What is chosen for M rows whose inputs are often zero by weights [K, N].
 std::string chosen(DimExpr m, bool inactive, int64_t n = 768, bool batchInvariant = false, const std::string &wanted = "") {
-  const int64_t k = 512;
-  KernelDesc d;
-  d.name = "k";
-  d.kind = KernelDesc::Kind::Gemm;
-  d.parallel = {m, n};
-  d.reduction = {k};
-  BufferArg buffer;
-  buffer.dtype = DType::F32;
-  for (std::vector<DimExpr> dims : {std::vector<DimExpr>{m, k}, {k, n}, {m, n}}) {
-    buffer.dims = buffer.physical = dims;
-    d.buffers.push_back(buffer);
-  }
-  d.numInputs = 2;
-  d.numOutputs = 1;
-  if (!m.isConstant())
-    d.symbols["M"] = DimRange{0, 4096};
-  d.operands.resize(2);
-  d.operands[0] = {.buffer = 0, .inactive = inactive};
-  d.operands[1] = {.buffer = 1, .isWeight = true};
+  KernelDesc d = productByWeights(m, n, 512);
+  d.operands[0].inactive = inactive;
   d.batchInvariant = batchInvariant;
   d.wanted = wanted;
   auto variants = chooseVariants(d, *Target::parse("x86-64-v3"));

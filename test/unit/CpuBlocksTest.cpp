@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ChooseFixture.h"
 #include "CpuSkeleton.h"
 
 #include "lathe/codegen/Config.h"
@@ -193,24 +194,9 @@ TEST(PackedBlocks, Layout) {
 
 /// A product of M rows by constant weights [K, N], so many blocks of which are not all zero.
 KernelDesc product(DimExpr m, int64_t n, int64_t k, int64_t blocks1, int64_t blocks4) {
-  KernelDesc d;
-  d.name = "k";
-  d.kind = KernelDesc::Kind::Gemm;
-  d.parallel = {m, n};
-  d.reduction = {k};
-  BufferArg buffer;
-  buffer.dtype = DType::F32;
-  for (std::vector<DimExpr> dims : {std::vector<DimExpr>{m, k}, {k, n}, {m, n}}) {
-    buffer.dims = buffer.physical = dims;
-    d.buffers.push_back(buffer);
-  }
-  d.numInputs = 2;
-  d.numOutputs = 1;
-  if (!m.isConstant())
-    d.symbols["M"] = DimRange{0, 4096};
-  d.operands.resize(2);
-  d.operands[0].buffer = 0;
-  d.operands[1] = {.buffer = 1, .isWeight = true, .nonzeroBlocks1 = blocks1, .nonzeroBlocks4 = blocks4};
+  KernelDesc d = productByWeights(m, n, k);
+  d.operands[1].nonzeroBlocks1 = blocks1;
+  d.operands[1].nonzeroBlocks4 = blocks4;
   return d;
 }
 
