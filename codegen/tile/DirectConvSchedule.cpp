@@ -132,7 +132,8 @@ struct DirectConv {
 
   /// One padded row of the image to scratch.
   void copyRow(const Index &image, Value row, Value to) {
-    DimExpr channels(g.channels), left(g.pad[1]);
+    // Windows may end before the image begins: then a row has nothing but zeros, fewer than there are pads.
+    DimExpr channels(g.channels), left = DimExpr::min(DimExpr(g.pad[1]), g.paddedWidth());
     DimExpr real = DimExpr::min(g.size[1], g.paddedWidth() - left);
     auto inside = [&] {
       zeros(left * channels, to);

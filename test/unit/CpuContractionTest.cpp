@@ -491,6 +491,32 @@ TEST(CpuConvolution, DilatedWithUnevenPadsAndSymbolicImages) {
   }
 }
 
+TEST(CpuConvolution, WindowsThatEndBeforeTheImageBegins) {
+  // One column behind three pads, and windows of two columns: none of them meets the image.
+  const int64_t h = 4, c = 9, o = 3, kh = 4, kw = 2, rows = 5;
+  const std::string x = "tensor<2x4x?x9xf32, #lathe.t<[2, 4, W, 9]>>", w = "tensor<3x9x4x2xf32>",
+                    y = "tensor<2x5x?x3xf32, #lathe.t<[2, 5, floordiv(W + 4, 3), 3]>>";
+  const std::string text = "func.func @conv(%x: " + x + ", %w: " + w + ") -> " + y +
+      " {\n %0 = lathe.conv %x, %w {strides = array<i64: 1, 3>, pads = array<i64: 2, 3, 2, 0>, dilations = "
+      "array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>} : (" + x + ", " + w + ") -> " + y +
+      "\n return %0 : " + y + "\n}";
+  auto xv = noise(2 * h * c, 1), wv = noise(o * c * kh * kw, 2);
+  const std::vector<float> want(2 * rows * o, 0.0f);
+  for (const Machine &machine : machines()) {
+    const std::string recipe = "filters" + std::to_string(2 * machine.lanes);
+    CpuKernel kernel(text, tileConfig("conv", machine) + ".s" + std::to_string(rows), machine.target, "2", [&](KernelSpec &spec) {
+      spec.buffers[1].packing = recipe;
+      const std::vector<DimExpr> size{DimExpr(h), DimExpr::symbol("W")}, out{DimExpr(rows), *DimExpr::parse("floordiv(W + 4, 3)")};
+      const std::vector<int64_t> window{kh, kw}, stride{1, 3}, pads{2, 3, 2, 0}, dilation{1, 1};
+      spec.scratchBytes = ConvGeometry::of(size, out, window, stride, pads, dilation, c)->scratchElements(rows) * DimExpr(4);
+    });
+    ASSERT_EQ(kernel.error, "");
+    auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {o, c, kh, kw})}, {{"W", 1}});
+    ASSERT_EQ(kernel.error, "");
+    expectNear(valuesOf<float>(out[0]), want, 0.0f, machine.target);
+  }
+}
+
 TEST(CpuProduct, HalfPrecisionAccumulatesInSingle) {
   for (bool half : {true, false}) {
     std::string t = half ? "f16" : "bf16";
