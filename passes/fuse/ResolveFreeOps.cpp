@@ -26,6 +26,9 @@ namespace {
 /// Recomputation beyond this factor is refused whatever the bytes.
 constexpr double kMaxRepeats = 4;
 constexpr unsigned kMaxMovementReaders = 8;
+/// Places of a computed value that one element of a reader may need: between two axes of a cubic resize there
+/// are 4, before a third one 16, and a fourth one makes kernels that take minutes to compile.
+constexpr unsigned kMaxPlaces = 8;
 /// Operations that take about as long as a launch.
 constexpr double kFreeWork = 64 << 10;
 
@@ -222,6 +225,7 @@ private:
       pageNumbers.insert(op);
     if (llvm::all_of(op->getUses(), [&](OpOperand &use) { return isTransposedView(op, use); }))
       transposedViews.insert(op);
+    places[op] = placesOf(op);
     Readers readers = readersOf(op);
     if (isa<ConstantOp>(op))
       return; // numbers go into the text of kernels, other constants stay weights
@@ -240,6 +244,20 @@ private:
       return;
     }
     store(op, readers, reason);
+  }
+
+  /// At how many places an element of a reader needs the result of `op`: whoever moves elements asks for one of
+  /// its own, all others for that of their own result.
+  unsigned placesOf(Operation *op) const {
+    unsigned same = 0, moved = 0;
+    for (Operation *user : llvm::SetVector<Operation *>(op->user_begin(), op->user_end())) {
+      unsigned of = result.inlined.count(user) ? places.lookup(user) : 1;
+      if (isClass(user, OpClass::Movement) || isClass(user, OpClass::Gather))
+        moved += of;
+      else
+        same = std::max(same, of);
+    }
+    return std::min(same + moved, 1u << 16); // chains multiply
   }
 
   /// A cast to a wider type of floats that lie in memory.
@@ -265,6 +283,10 @@ private:
     unsigned data = llvm::count_if(op->getOperands(), [](Value operand) {
       return !operand.getDefiningOp() || !isNumber(operand.getDefiningOp());
     });
+    if (kind == OpClass::Pointwise && places.lookup(op) > kMaxPlaces) {
+      reason = "each element of a reader would need it at " + std::to_string(places.lookup(op)) + " places";
+      return false;
+    }
     if (kind == OpClass::Movement && data == 1) {
       if (readers.groups.size() <= kMaxMovementReaders)
         return true;
@@ -340,6 +362,7 @@ private:
   const bool computeMasks;
   llvm::DenseSet<Operation *> maskParts;  ///< computed score by score
   llvm::DenseSet<Operation *> placeParts; ///< ... or row by row
+  llvm::DenseMap<Operation *, unsigned> places; ///< of ops that are resolved
   llvm::DenseSet<Operation *> pageNumbers; ///< computed where pages are read
   llvm::DenseSet<Operation *> transposedViews; ///< read through strides
   Resolution result;

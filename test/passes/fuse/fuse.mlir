@@ -108,4 +108,33 @@ module attributes {lathe.target = "x86-64-v3"} {
     %2 = lathe.matmul %1, %w : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<64x64xf32>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
     return %2 : tensor<?x64xf32, #lathe.t<[B, 64]>>
   }
+
+  // Sums of three neighbours along each axis: an element of the last needs nine of the first, which is stored.
+  // CHECK-LABEL: @places
+  // CHECK: lathe.kernel {{.*}} pointwise
+  // CHECK-COUNT-3: lathe.gather {{.*}} {axis = 0 : i64}
+  // CHECK: lathe.kernel {{.*}} pointwise
+  // CHECK-COUNT-3: lathe.gather {{.*}} {axis = 1 : i64}
+  // CHECK-NOT: lathe.kernel
+  // CHECK-COUNT-3: lathe.gather {{.*}} {axis = 2 : i64}
+  // CHECK: return
+  // REMARK: each element of a reader would need it at 9 places
+  func.func @places(%x: tensor<64x64x64xf32>, %i0: tensor<64xi64>, %i1: tensor<64xi64>, %i2: tensor<64xi64>) -> tensor<64x64x64xf32> {
+    %g00 = lathe.gather %x, %i0 {axis = 0 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %g01 = lathe.gather %x, %i1 {axis = 0 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %g02 = lathe.gather %x, %i2 {axis = 0 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %p0 = lathe.add %g00, %g01 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %s0 = lathe.add %p0, %g02 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %g10 = lathe.gather %s0, %i0 {axis = 1 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %g11 = lathe.gather %s0, %i1 {axis = 1 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %g12 = lathe.gather %s0, %i2 {axis = 1 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %p1 = lathe.add %g10, %g11 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %s1 = lathe.add %p1, %g12 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %g20 = lathe.gather %s1, %i0 {axis = 2 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %g21 = lathe.gather %s1, %i1 {axis = 2 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %g22 = lathe.gather %s1, %i2 {axis = 2 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %p2 = lathe.add %g20, %g21 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %s2 = lathe.add %p2, %g22 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    return %s2 : tensor<64x64x64xf32>
+  }
 }
