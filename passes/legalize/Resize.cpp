@@ -93,14 +93,20 @@ std::vector<double> weightsOf(const Mode &m, double ratio, double scale, int64_t
   return weights;
 }
 
-/// The [out, in] matrix of one axis, and which outputs lie outside of the input.
+/// An input that counts for an output. At the border several lie at one place, and stay apart: infinity times
+/// weights of both signs is NaN, as where the run tells the sizes.
+struct Tap {
+  int64_t place;
+  double weight; ///< not zero
+};
+/// The taps of each output of one axis, and which outputs lie outside of the input.
 struct AxisPlan {
-  std::vector<double> matrix;
+  std::vector<SmallVector<Tap, 4>> taps;
   Ints outside;
 };
 AxisPlan planAxis(const Mode &m, int64_t in, int64_t out, double scale, double roiStart,
                   double roiEnd) {
-  AxisPlan plan{std::vector<double>(size_t(in * out)), {}};
+  AxisPlan plan{std::vector<SmallVector<Tap, 4>>(out), {}};
   for (int64_t i = 0; i < out; ++i) {
     double x = sourceOf(m, float(i), float(scale), float(in), float(out), float(roiStart), float(roiEnd));
     plan.outside.push_back(m.coordinates == "tf_crop_and_resize" && (x < 0 || x > double(in - 1)));
@@ -116,8 +122,8 @@ AxisPlan planAxis(const Mode &m, int64_t in, int64_t out, double scale, double r
     }
     for (size_t k = 0; k < weights.size(); ++k) {
       int64_t at = std::clamp<int64_t>(int64_t(left) + start + int64_t(k), 0, in - 1);
-      plan.matrix[size_t(i * in + at)] +=
-          m.excludeOutside && sum != 0 ? weights[k] / sum : weights[k];
+      if (double weight = m.excludeOutside && sum != 0 ? weights[k] / sum : weights[k])
+        plan.taps[i].push_back({at, weight});
     }
   }
   return plan;
@@ -149,34 +155,25 @@ Value timesMatrix(Emitter &e, Value x, int64_t axis, Value matrix) {
   return e.transpose(e.matmul(last, matrix, false, true), back);
 }
 
-/// Of a plan: for each output, its inputs of weights that are not zero, up to `taps` of them; inputs of weight zero
-/// fill what is left. Nothing where an output has more.
+/// The same number of taps for each output.
 struct Neighbours {
   std::vector<Ints> places;                 ///< [taps][out]
   std::vector<std::vector<double>> weights; ///< [taps][out]
 };
-std::optional<Neighbours> neighboursOf(const AxisPlan &plan, int64_t in, int64_t out, size_t taps) {
-  Neighbours found{std::vector<Ints>(taps, Ints(out, 0)),
-                   std::vector<std::vector<double>>(taps, std::vector<double>(out, 0))};
-  size_t most = 1;
-  for (int64_t i = 0; i < out; ++i) {
-    size_t count = 0;
-    for (int64_t k = 0; k < in; ++k) {
-      double weight = plan.matrix[size_t(i * in + k)];
-      if (weight == 0)
-        continue;
-      if (count == taps)
-        return {};
-      found.places[count][i] = k;
-      found.weights[count++][i] = weight;
+Neighbours neighboursOf(const AxisPlan &plan, size_t most) {
+  const size_t out = plan.taps.size();
+  Neighbours found{std::vector<Ints>(most, Ints(out, 0)), std::vector<std::vector<double>>(most, std::vector<double>(out, 0))};
+  for (size_t i = 0; i < out; ++i)
+    for (size_t t = 0; t < most; ++t) {
+      if (t < plan.taps[i].size()) {
+        found.places[t][i] = plan.taps[i][t].place;
+        found.weights[t][i] = plan.taps[i][t].weight;
+      } else if (t > 0) {
+        // The last one counts in halves: a weight of zero would make NaN of infinity.
+        found.places[t][i] = found.places[t - 1][i];
+        found.weights[t][i] = found.weights[t - 1][i] /= 2;
+      }
     }
-    // What is read for nothing lies beside what is read.
-    for (size_t t = std::max<size_t>(count, 1); t < taps; ++t)
-      found.places[t][i] = found.places[t - 1][i];
-    most = std::max(most, count);
-  }
-  found.places.resize(most);
-  found.weights.resize(most);
   return found;
 }
 
@@ -203,21 +200,22 @@ Value alongAxis(Emitter &e, const Mode &m, Value x, Type element, int64_t axis, 
                 const AxisPlan &plan) {
   if (m.interpolation == "nearest") {
     Ints indices;
-    for (int64_t i = 0; i < out; ++i)
-      for (int64_t k = 0; k < in; ++k)
-        if (plan.matrix[size_t(i * in + k)] != 0) {
-          indices.push_back(k);
-          break;
-        }
+    for (const auto &taps : plan.taps)
+      indices.push_back(taps.front().place);
     return e.infer<GatherOp>(x, e.ints(indices, {out}, e.b.getI64Type()), uint64_t(axis));
   }
-  // A short axis is faster as a product, which needs no places.
-  constexpr int64_t kWorth = 4; // elements for each neighbour
-  const int64_t taps = m.interpolation == "cubic" ? 4 : 2;
-  if (in >= kWorth * taps)
-    if (std::optional<Neighbours> few = neighboursOf(plan, in, out, size_t(taps)))
-      return sumOfNeighbours(e, x, axis, *few);
-  return timesMatrix(e, e.cast(x, element), axis, e.floats(plan.matrix, {out, in}, element));
+  // Not as a product with a whole matrix: 0 times infinity and NaN would reach every result of a row. A smaller
+  // image that each element counts in over some distance is one nevertheless.
+  size_t most = 1;
+  for (const auto &taps : plan.taps)
+    most = std::max(most, taps.size());
+  if (most <= (m.interpolation == "cubic" ? 4 : 2))
+    return sumOfNeighbours(e, x, axis, neighboursOf(plan, most));
+  std::vector<double> matrix(size_t(in * out));
+  for (auto [i, taps] : llvm::enumerate(plan.taps))
+    for (const Tap &tap : taps)
+      matrix[i * size_t(in) + size_t(tap.place)] += tap.weight;
+  return timesMatrix(e, e.cast(x, element), axis, e.floats(matrix, {out, in}, element));
 }
 
 /// The simplest fraction that is `scale` as a float: what an exporter rounded, so that floor(10 * 0.7f)
@@ -339,7 +337,9 @@ struct RunTimeAxis {
       Value place = e.add(left, double(i));
       Value weight = weightAt(e.sub(number(double(i)), ratio), place);
       total = total ? e.add(total, weight) : weight;
-      Value part = e.mul(e.cast(at(x, place), wide), e.cast(e.reshape(weight, line), wide));
+      Value counts = e.cast(e.reshape(weight, line), wide), part = e.mul(e.cast(at(x, place), wide), counts);
+      // A neighbour of weight zero is not read: infinity and NaN stay with those who have it.
+      part = e.select(e.compare(counts, 0.0, Predicate::Eq), e.like(part, 0), part);
       sum = sum ? e.add(sum, part) : part;
     }
     return m.excludeOutside ? e.div(sum, e.cast(e.reshape(total, line), wide)) : sum;
