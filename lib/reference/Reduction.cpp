@@ -201,7 +201,12 @@ void norm(Call &call) {
     if (layer) {
       for (int64_t k = 0; k < width; ++k)
         mean[r] += x.real(r * width + k);
-      mean[r] /= n; // exact where all are equal
+      mean[r] /= n;
+      // What the sum lost, so that the mean of equal numbers is that number: f64 has no wider type to sum in.
+      double rest = 0;
+      for (int64_t k = 0; k < width; ++k)
+        rest += x.real(r * width + k) - mean[r];
+      mean[r] += rest / n;
     }
     for (int64_t k = 0; k < width; ++k) {
       double d = x.real(r * width + k) - mean[r];
