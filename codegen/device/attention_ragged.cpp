@@ -13,6 +13,7 @@ using select::AttentionChoice;
 
 static constexpr int64_t kKeys = 64, kListThreads = 512;
 static constexpr int64_t kRows = 64, kRowsOfOneOrder = 16;
+static constexpr int64_t kParts = 4, kPlaces = 64; ///< RAGGED_PARTS, RAGGED_PLACES
 
 static int64_t sharedBytes(const KernelConfig &c, const TileFacts &f) {
   const int64_t step = kKeys * 2 * (headColumns(f.headQK) + headColumns(f.headV));
@@ -31,7 +32,13 @@ static KernelSpec specOf(const AttentionChoice &a, const KernelConfig &c, int64_
   list.block[0] = kListThreads;
   list.sharedBytes = 0;
   spec.launches.insert(spec.launches.begin(), list);
-  select::addWorkspace(spec, DimExpr(8) * batch + DimExpr(8)); // a RaggedList with a tile for each token
+  // A RaggedList with a tile for each token, or several parts of it, and what parts of keys leave.
+  if (c.tileM == kRowsOfOneOrder) {
+    select::addWorkspace(spec, DimExpr(8) * batch + DimExpr(8));
+  } else {
+    const int64_t part = 8 + 4 * c.threads * ((a.headV + 15) / 16 * 16 / 2 + 4);
+    select::addWorkspace(spec, DimExpr(8 * kParts) * batch + DimExpr(16) + DimExpr(kPlaces * part) * heads);
+  }
   return spec;
 }
 
@@ -74,9 +81,9 @@ const Skeleton kAttentionRagged = {
         .tiles = true, .ragged = true, .offer = offer, .text = [](const KernelConfig &c, const AttentionText &t) {
           std::string tile = "AttentionRaggedTile<" + joined({c.tileM, c.tileN, c.stages}) + ", Holes::kHeadQK, Holes::kHeadV>";
           Instance made{{"attention_ragged"},
-                        "attentionRagged<" + tile + ">(h, " + t.heads + ", " + t.keys + ", (RaggedList *)work0);",
+                        "attentionRagged<" + tile + ">(h, " + t.batch + ", " + t.heads + ", " + t.keys + ", (RaggedList *)work0);",
                         tile};
-          made.before = {"attentionRaggedTiles<" + tile + "::TOKENS, " + std::to_string(t.listThreads) + ">(h, " +
+          made.before = {"attentionRaggedTiles<" + tile + ", " + std::to_string(t.listThreads) + ">(h, " +
                          t.batch + ", (RaggedList *)work0);"};
           return made;
         }}};

@@ -1,6 +1,6 @@
 //===- attention_ragged.cuh - tokens of many sequences over their keys -------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Needs: reduce, mma, attention_tile
+// Needs: reduce, split, mma, attention_tile
 //
 // A batch of tokens of several sequences, prompts and answers together: neighbours of one sequence have the same keys
 // and values, in pages of sixteen, and each sees them up to an end of its own. A kernel ahead cuts the batch into tiles
@@ -11,9 +11,11 @@
 //   S[16 rows x KEYS] = Q K'
 //   O[16 rows x DV] += P V
 //
-// A tile of one warp's rows, as that of a sequence that generates, is everybody's: each warp takes sixteen keys of each
-// tile of keys, and the warps' parts are added in their order. Holes: attention_tile.cuh, of one token a batch whose
-// queries are the heads that share, and
+// Of few tokens behind many keys, as of a prompt that comes in pieces beside others that generate, a tile is several units of
+// work, each with a part of the keys: all but one leave what they have in the workspace, and the one with the first keys, which
+// is taken last, adds it to its own. A tile of one warp's rows, as that of a sequence that generates, is everybody's: each warp
+// takes sixteen keys of each tile of keys, and the warps' parts are added in their order. Holes: attention_tile.cuh, of one
+// token a batch whose queries are the heads that share, and
 //
 //   i64 keysOf(i64 b);                 neighbours with the same number have the same keys and values
 //   const Element *sixteenK(i64 b, i64 h, i64 n);   the keys from 16 n on
@@ -41,12 +43,32 @@ template <int ROWS_, int HEADS_, int STAGES_, int HEAD_QK, int HEAD_V> struct At
   static constexpr int SHARED_BYTES = RING_BYTES + 16; // and the number of the next tile
 };
 
-/// Tokens first .. first + count - 1.
-struct RaggedTile { u32 first, count; };
+/// Tokens first .. first + count - 1, and which of `parts` of their keys. What parts 1 .. parts - 1 leave has places from
+/// `place` on. No tokens: there is nothing to do.
+struct RaggedTile {
+  u32 first;
+  u8 count, place, part, parts;
+};
+/// Of steps of so many tokens at most are keys split, into so many parts at most of so many keys at least; what all tiles'
+/// parts leave has so many places.
+constexpr int RAGGED_FEW = 512, RAGGED_PARTS = 4, RAGGED_KEYS = 2048, RAGGED_PLACES = 64;
 /// How many tiles there are, and which unit of work is the first that no block has taken.
 struct RaggedList {
   u32 count, next;
   RaggedTile tiles[1];
+};
+
+/// Where parts of keys leave results, largest scores and sums, as the threads hold them: behind the list, words, then f32.
+template <class Tile> struct RaggedParts {
+  static constexpr int EACH = Tile::DV / 2 + 4, SIZE = EACH * Tile::THREADS;
+  u64 *there;
+  f32 *data;
+  LATHE_METHOD RaggedParts(RaggedList *list, i64 batch, i64 heads, u32 place, i64 head) {
+    u64 *const words = (u64 *)((u8 *)list + 16 + 8 * RAGGED_PARTS * batch);
+    there = words + place * heads + head;
+    data = (f32 *)(words + RAGGED_PLACES * heads) + (place * heads + head) * SIZE + threadIdx.x;
+  }
+  LATHE_METHOD f32 &at(int i) const { return data[i * Tile::THREADS]; }
 };
 
 /// The holes of a tile: its rows are tokens times heads.
@@ -69,7 +91,8 @@ template <class H, int HEADS> struct RaggedRows : H {
 };
 
 /// Lists the tiles of so many tokens, those of later tokens first: of a prompt they see more keys. One block.
-template <int TOKENS, int THREADS, class H> LATHE_DEV void attentionRaggedTiles(const H &h, i64 batch, RaggedList *list) {
+template <class Tile, int THREADS, class H> LATHE_DEV void attentionRaggedTiles(const H &h, i64 batch, RaggedList *list) {
+  constexpr int TOKENS = Tile::TOKENS;
   __shared__ u32 starts[THREADS / 32], counts[THREADS / 32];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   // The greatest number up to this lane, or their sum.
@@ -81,6 +104,8 @@ template <int TOKENS, int THREADS, class H> LATHE_DEV void attentionRaggedTiles(
     }
     return v;
   };
+  // Tiles are counted in the low bits, parts beyond the first of each in the high ones.
+  constexpr u32 BITS = 20, LOW = (1u << BITS) - 1;
   u32 start = 0, tiles = 0; // of the sequence of the tokens before, and how many tiles are theirs
   for (i64 from = 0; from < batch; from += THREADS) {
     const i64 t = from + threadIdx.x;
@@ -96,7 +121,15 @@ template <int TOKENS, int THREADS, class H> LATHE_DEV void attentionRaggedTiles(
     for (u32 w = 0; w < THREADS / 32; ++w) most = starts[w] > most ? starts[w] : most;
     start = most;
     const bool first = inside && ((u32)t - mine) % TOKENS == 0;
-    u32 place = upTo(first, true);
+    u32 count = 0, parts = 1;
+    if (first) {
+      for (count = 1; count < TOKENS && t + count < batch && h.keysOf(t + count) == number;) ++count;
+      if (batch <= RAGGED_FEW && count * Tile::HEADS > kRowsOfOneOrder) {
+        const i64 keys = (h.keyEnd(t + count - 1, 0, 0) - maxIndex(0, h.keyBegin(t, 0, 0))) / RAGGED_KEYS;
+        parts = keys < 1 ? 1 : keys < RAGGED_PARTS ? (u32)keys : RAGGED_PARTS;
+      }
+    }
+    u32 place = upTo(first ? (parts - 1) << BITS | 1 : 0, true);
     if (lane == 31) counts[warp] = place;
     __syncthreads();
     u32 all = 0;
@@ -105,20 +138,21 @@ template <int TOKENS, int THREADS, class H> LATHE_DEV void attentionRaggedTiles(
       all += counts[w];
     }
     if (first) {
-      u32 count = 1;
-      while (count < TOKENS && t + count < batch && h.keysOf(t + count) == number) ++count;
-      list->tiles[tiles + place - 1] = RaggedTile{(u32)t, count};
+      const u32 before = tiles + place - ((parts - 1) << BITS | 1), at = (before & LOW) + (before >> BITS);
+      const bool room = (before >> BITS) + parts - 1 <= RAGGED_PLACES;
+      for (u32 p = 0; p < parts; ++p)
+        list->tiles[at + p] = RaggedTile{(u32)t, (u8)(room || p == 0 ? count : 0), (u8)(before >> BITS), (u8)p, (u8)(room ? parts : 1)};
     }
     tiles += all;
     __syncthreads();
   }
-  if (threadIdx.x == 0) *(u64 *)list = tiles; // none is taken
+  if (threadIdx.x == 0) *(u64 *)list = (tiles & LOW) + (tiles >> BITS); // none is taken
 }
 
 /// One tile of queries and one head. SHARED: its rows are one warp's, and warps share the keys; else each warp has 16
-/// rows of its own.
-template <class Tile, bool SHARED, class R>
-LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring) {
+/// rows of its own, and may be one of `parts` of the keys; `left(p)`: where part p leaves what it has.
+template <class Tile, bool SHARED, class R, class Left>
+LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring, u32 part, u32 parts, Left left) {
   typedef typename R::Element T;
   typedef typename Tile::LayoutQK LayoutQK;
   typedef typename Tile::LayoutV LayoutV;
@@ -142,7 +176,13 @@ LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring) {
   begin = warpReduce<MinOp>(begin);
   end = warpReduce<MaxOp>(end);
   full = warpReduce<MinOp>(full);
-  const i32 from = (begin < end ? begin : end) / KEYS, to = (end + KEYS - 1) / KEYS, lastSixteen = (end + 15) / 16 - 1;
+  i32 from = (begin < end ? begin : end) / KEYS, to = (end + KEYS - 1) / KEYS;
+  const i32 lastSixteen = (end + 15) / 16 - 1;
+  if constexpr (!SHARED) {
+    const i32 steps = to - from;
+    to = from + steps * (i32)(part + 1) / (i32)parts;
+    from += steps * (i32)part / (i32)parts;
+  }
 
   // Where keys and values lie: each lane knows of the sixteen number `known` + lane.
   i32 known = 0;
@@ -203,7 +243,7 @@ LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring) {
 #pragma unroll
     for (int k = 0; k < DQ; k += 16) fragmentQ(heldQ[k / 16], k);
   SoftmaxState state{{hidden, hidden}, {0.0f, 0.0f}};
-  if (!SHARED || warp == 0) state = softmaxStart(h, at); // a sink counts once
+  if (SHARED ? warp == 0 : part == 0) state = softmaxStart(h, at); // a sink counts once
   f32 o[DV / 2];
 #pragma unroll
   for (int i = 0; i < DV / 2; ++i) o[i] = 0.0f;
@@ -260,6 +300,36 @@ LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring) {
   __syncthreads(); // nobody reads the ring any more
 
   if constexpr (!SHARED) {
+    if (part > 0) {
+      const RaggedParts<Tile> mine = left(part);
+#pragma unroll
+      for (int i = 0; i < DV / 2; ++i) mine.at(i) = o[i];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        mine.at(DV / 2 + r) = state.most[r];
+        mine.at(DV / 2 + 2 + r) = state.total[r];
+      }
+      __syncthreads();
+      if (threadIdx.x == 0) publishShare(mine.there);
+      return;
+    }
+#pragma unroll 1
+    for (u32 p = 1; p < parts; ++p) {
+      const RaggedParts<Tile> other = left(p);
+      if (threadIdx.x == 0) awaitShare(other.there);
+      __syncthreads();
+      f32 keep[2], add[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const f32 theirs = other.at(DV / 2 + r), most = fmaxf(state.most[r], theirs), base = most == hidden ? 0.0f : most;
+        keep[r] = fastExp2((state.most[r] - base) * factor);
+        add[r] = fastExp2((theirs - base) * factor);
+        state.most[r] = most;
+        state.total[r] = fmaf(add[r], other.at(DV / 2 + 2 + r), keep[r] * state.total[r]);
+      }
+#pragma unroll
+      for (int i = 0; i < DV / 2; ++i) o[i] = fmaf(add[i >> 1 & 1], other.at(i), keep[i >> 1 & 1] * o[i]);
+    }
     if (!busy) return;
     f32 inverse[2];
     softmaxEnd<R>(state, inverse);
@@ -300,23 +370,31 @@ LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring) {
 }
 
 /// Blocks take the tiles of `list` and the key heads, all heads of a tile one after another, as they become free.
-template <class Tile, class H> LATHE_DEV void attentionRagged(const H &h, i64 heads, i64 keys, RaggedList *list) {
+template <class Tile, class H> LATHE_DEV void attentionRagged(const H &h, i64 batch, i64 heads, i64 keys, RaggedList *list) {
   static_assert(H::kHeadQK % 8 == 0 && H::kHeadV % 8 == 0, "whole pieces of keys and values");
   LATHE_DYNAMIC_SHARED(shared);
   u32 &next = *(u32 *)(shared + Tile::RING_BYTES);
   const u32 units = list->count * (u32)heads;
-  for (u32 unit = blockIdx.x; unit < units;) {
-    if (threadIdx.x == 0) next = gridDim.x + atomicAdd(&list->next, 1u);
+  // Units are taken in their order by blocks that run: who waits for parts waits for lower numbers, and never for ever.
+  if (threadIdx.x == 0) next = atomicAdd(&list->next, 1u);
+  __syncthreads();
+  u32 unit = next;
+  __syncthreads();
+  while (unit < units) {
+    if (threadIdx.x == 0) next = atomicAdd(&list->next, 1u);
     const u32 tile = unit / (u32)heads;
     const RaggedTile work = list->tiles[list->count - 1 - tile];
     const i64 head = unit - tile * (u32)heads;
     const i32 count = (i32)work.count * Tile::HEADS;
     const RaggedRows<H, Tile::HEADS> rows(h, work.first);
-    if constexpr (Tile::ROWS == 16) {
-      raggedTile<Tile, true>(rows, head, count, keys, shared);
+    auto left = [&](u32 part) { return RaggedParts<Tile>(list, batch, heads, work.place + part - 1, head); };
+    if (count == 0) {
+      __syncthreads();
+    } else if constexpr (Tile::ROWS == kRowsOfOneOrder) {
+      raggedTile<Tile, true>(rows, head, count, keys, shared, 0, 1, left);
     } else {
-      if (count <= 16) raggedTile<Tile, true>(rows, head, count, keys, shared);
-      else raggedTile<Tile, false>(rows, head, count, keys, shared);
+      if (count <= kRowsOfOneOrder) raggedTile<Tile, true>(rows, head, count, keys, shared, 0, 1, left);
+      else raggedTile<Tile, false>(rows, head, count, keys, shared, work.part, work.parts, left);
     }
     unit = next; // written before a barrier that all have passed, read before all have left the next one
     __syncthreads();

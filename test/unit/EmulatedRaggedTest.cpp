@@ -14,6 +14,7 @@
 #include "../../codegen/device/base.cuh"
 #include "../../codegen/device/math.cuh"
 #include "../../codegen/device/reduce.cuh"
+#include "../../codegen/device/split.cuh"
 #include "../../codegen/device/mma.cuh"
 #include "../../codegen/device/attention_tile.cuh"
 #include "../../codegen/device/attention_ragged.cuh"
@@ -67,8 +68,10 @@ template <class T, int HEADS, int DQ, int DV, Scores SCORES = Scores::Plain, boo
   void storeLogSumExp(i64 b, i64 h, i64 i, f32 value) const { sums[(b * groups + h) * HEADS + i] = value; }
 };
 
-template <class Tile, class H> void listKernel(H h, i64 batch, RaggedList *list) { attentionRaggedTiles<Tile::TOKENS, 64>(h, batch, list); }
-template <class Tile, class H> void raggedKernel(H h, i64 keys, RaggedList *list) { attentionRagged<Tile>(h, h.groups, keys, list); }
+template <class Tile, class H> void listKernel(H h, i64 batch, RaggedList *list) { attentionRaggedTiles<Tile, 64>(h, batch, list); }
+template <class Tile, class H> void raggedKernel(H h, i64 batch, i64 keys, RaggedList *list) {
+  attentionRagged<Tile>(h, batch, h.groups, keys, list);
+}
 
 /// A part of a sequence: tokens from `first` to `end`.
 struct Piece { i64 sequence, first, end; };
@@ -114,11 +117,11 @@ std::vector<f32> check(const std::vector<Piece> &pieces, i64 groups, i64 window 
     std::copy_n(row.data, row.size, q.data + b * row.size);
   }
   Buffer<f32> o(batch * groups * HEADS * DV), sums(batch * groups * HEADS);
-  Buffer<u8> list(8 * batch + 8);
+  Buffer<u8> list(16 + 8 * RAGGED_PARTS * batch + RAGGED_PLACES * groups * (8 + 4 * RaggedParts<Tile>::SIZE));
   H h{groups, window, q.data, k.data, v.data, numbers.data(), positions.data(), tables.data(), pages, o.data, sums.data};
   RaggedList *const to = (RaggedList *)list.data;
   EXPECT_EQ(run_emulated(listKernel<Tile, H>, 1, 64, 0, h, batch, to), "");
-  EXPECT_EQ(run_emulated(raggedKernel<Tile, H>, blocks, Tile::THREADS, Tile::SHARED_BYTES, h, 16 * pages, to), "");
+  EXPECT_EQ(run_emulated(raggedKernel<Tile, H>, blocks, Tile::THREADS, Tile::SHARED_BYTES, h, batch, 16 * pages, to), "");
   const double tolerance = IsSame<T, bf16>::value ? 8e-3 : 1e-3;
   i64 at = 0;
   for (i64 b = 0; b < batch; ++b)
@@ -161,9 +164,12 @@ TEST(EmulatedRagged, ListsTilesOfNeighbours) {
   std::vector<i64> numbers;
   for (auto [number, count] : {std::pair{0, 1}, {1, 40}, {2, 16}, {3, 1}, {4, 1}, {0, 2}, {5, 100}})
     numbers.insert(numbers.end(), (size_t)count, number);
+  std::vector<i64> positions(numbers.size());
   H h{};
   h.numbers = numbers.data();
-  Buffer<u8> memory(8 * (i64)numbers.size() + 8);
+  h.positions = positions.data();
+  h.window = -1;
+  Buffer<u8> memory(8 * RAGGED_PARTS * (i64)numbers.size() + 8);
   RaggedList *list = (RaggedList *)memory.data;
   ASSERT_EQ(run_emulated(listKernel<AttentionRaggedTile<64, 4, 2, 16, 16>, H>, 1, 64, 0, h, (i64)numbers.size(), list), "");
   std::vector<std::pair<u32, u32>> found;
@@ -183,6 +189,44 @@ TEST(EmulatedRagged, PromptsAndAnswers) {
   check<bf16, 16, 16, 16>({{0, 63, 64}, {1, 64, 65}, {2, 0, 9}}, 1);
   check<bf16, 2, 192, 160>({{0, 0, 40}, {1, 70, 71}}, 1); // queries are read again
   check<f16, 4, 32, 32, Scores::Plain, false, false>({{0, 600, 601}, {1, 520, 560}}, 1); // more sixteens than lanes
+}
+
+/// Tiles behind many keys are several units; the sums of all rows come out right, sinks count once, and the bits do not depend
+/// on the number of blocks.
+TEST(EmulatedRagged, FewTokensBehindManyKeys) {
+  const std::vector<Piece> pieces = {{0, 40, 41}, {1, 9000, 9019}, {2, 4200, 4208}, {3, 0, 20}};
+  const std::vector<f32> one = check<bf16, 4, 32, 32>(pieces, 1, -1, 1);
+  EXPECT_EQ(one, (check<bf16, 4, 32, 32>(pieces, 1, -1, 7)));
+  check<f16, 8, 16, 24, Scores::Own, true>({{0, 6200, 6217}, {1, 5000, 5001}}, 2);
+}
+
+TEST(EmulatedRagged, ListsPartsOfKeys) {
+  typedef Tokens<bf16, 4, 16, 16> H;
+  std::vector<i64> numbers, positions;
+  for (i64 s = 0; s < 24; ++s) // more parts than have places: the last tiles stay whole
+    for (i64 i = 0; i < 16; ++i) {
+      numbers.push_back(s);
+      positions.push_back((s == 0 ? 100 : 9000) + i);
+    }
+  H h{};
+  h.numbers = numbers.data();
+  h.positions = positions.data();
+  h.window = -1;
+  Buffer<u8> memory(8 * RAGGED_PARTS * (i64)numbers.size() + 8);
+  RaggedList *list = (RaggedList *)memory.data;
+  typedef AttentionRaggedTile<64, 4, 2, 16, 16> Tile;
+  ASSERT_EQ(run_emulated(listKernel<Tile, H>, 1, 64, 0, h, (i64)numbers.size(), list), "");
+  ASSERT_EQ(list->count, 1u + 23 * 4);
+  EXPECT_EQ(list->tiles[0].parts, 1);
+  for (u32 s = 1; s < 24; ++s)
+    for (u32 p = 0; p < 4; ++p) {
+      const RaggedTile &tile = list->tiles[1 + 4 * (s - 1) + p];
+      const bool room = s <= 21;
+      EXPECT_EQ(tile.count, room || p == 0 ? 16 : 0) << s;
+      EXPECT_EQ(tile.parts, room ? 4 : 1) << s;
+      EXPECT_EQ(tile.part, p);
+      EXPECT_EQ(tile.place, 3 * (s - 1));
+    }
 }
 
 TEST(EmulatedRagged, WindowsSinksAndScores) {
