@@ -62,23 +62,24 @@ static KernelSpec specOf(const AttentionChoice &a, const Skeleton &form, int64_t
 }
 
 /// The keys of many sequences, some of them long, in equal shares among two blocks a multiprocessor, each of which hands over
-/// a part of a head at most.
-static KernelSpec sharedSpecOf(const AttentionChoice &a, int64_t columns) {
+/// a part of a head at most; or a head a block, of lines of as many blocks.
+static KernelSpec sharedSpecOf(const AttentionChoice &a, int64_t columns, const DimExpr &pairs) {
   const KernelConfig c = configOf(a, kAttentionStreamK, columns, /*cluster=*/1, /*alone=*/false);
   const int64_t blocks = c.stages * a.target.smCount;
   KernelSpec spec = select::specFor(a.desc, c, DimExpr(blocks));
+  spec.launches[0].grid[1] = DimExpr::ceilDiv(pairs, DimExpr(blocks));
   spec.launches[0].sharedBytes = a.sharedBytes(c);
   const int64_t words = (8 * blocks + 15) / 16 * 16, part = 4 * columns * (a.headV + 2);
   select::addWorkspace(spec, DimExpr(words + blocks * part));
   return spec;
 }
 
-/// Whether each sequence has a length of its own, which the host does not know, and equal shares were asked for by --config:
-/// no GPU has timed them yet against a block a head. Codes take so many registers that none are left for finding a share.
+/// Whether each sequence has a length of its own, which the host does not know, unless --config asks for a block a head. Codes
+/// take so many registers that none are left for finding a share.
 static bool sharesAnyLengths(const AttentionChoice &a) {
   const KernelDesc &desc = a.desc;
-  return desc.wanted == kAttentionStreamK.family && !a.codeBits && !desc.parallel[0].isConstant() && desc.operands[1].sixteens &&
-         desc.operands[2].sixteens && !desc.batchInvariant;
+  return (desc.wanted.empty() || desc.wanted == kAttentionStreamK.family) && !a.codeBits && !desc.parallel[0].isConstant() &&
+         desc.operands[1].sixteens && desc.operands[2].sixteens && !desc.batchInvariant;
 }
 
 /// Keys and values lie in whole pieces of 16 bytes, sixteen of them together; a column of results has
@@ -128,7 +129,7 @@ static bool offerAs(const Skeleton &form, AttentionChoice &a) {
       if (!last)
         guard.push_back({Kind::LessEqual, pairs, DimExpr(limit)});
       a.add(std::move(guard),
-            shared && cluster == 0 ? sharedSpecOf(a, columns)
+            shared && cluster == 0 ? sharedSpecOf(a, columns, pairs)
                                    : specOf(a, form, columns, std::max<int64_t>(cluster, 1), cluster > 0));
       if (last)
         break;
@@ -180,7 +181,8 @@ const Skeleton kAttentionSplit = {
 const Skeleton kAttentionStreamK = {
     .family = "attention.streamk",
     .block = "t n k s: the keys of all key heads and sequences in equal shares, one a block, s of which fit into a "
-             "multiprocessor; up to n queries and heads of a key head; each warp copies k times 16 keys ahead",
+             "multiprocessor, or a head a block where all have nearly as many keys; up to n queries and heads of a key "
+             "head; each warp copies k times 16 keys ahead",
     .code = Skeleton::Code::Attention,
     .early = Skeleton::Early::Always,
     .waitsItself = true,

@@ -10,6 +10,9 @@
 //   2. finishes the heads that are its own, and
 //   3. the first one, to which it adds what the blocks before it have handed over, in their order.
 //
+// Heads of nearly the same length gain nothing by that: they are taken whole, a block each, of as many lines of blocks as it
+// takes; lines behind the first have nothing to do otherwise.
+//
 // How the keys are cut follows from lengths and grid alone, and so do the bits. A block waits only for blocks of lower
 // numbers, which have started before it and hand over before they wait: there is no deadlock, however few blocks run at a
 // time. One launch and one graph serve any lengths. Holes: those of attention_split.cuh, of which keyEnd and keyBegin are
@@ -21,21 +24,28 @@
 
 /// How all steps are shared: place p is one of `places`, of which block i has from(i) .. from(i + 1) - 1.
 struct StepShares {
-  u64 places;
   u32 workers; ///< blocks that have a share
+  u32 rest;    ///< of which so many have one place more
+  u64 each;
   /// A block has `least` steps at least, or all of them: so that no share is empty, and waiting is worth it.
-  LATHE_METHOD StepShares(u64 places, u32 least) : places(places) {
+  LATHE_METHOD StepShares(u64 places, u32 least) {
     const u64 most = places / least;
     workers = most < 1 ? 1 : most < gridDim.x ? (u32)most : gridDim.x;
+    each = places / workers;
+    rest = (u32)(places - each * workers);
   }
-  LATHE_METHOD u64 from(u32 block) const { return places * block / workers; }
+  LATHE_METHOD u64 from(u32 block) const { return each * block + (block < rest ? block : rest); }
 };
 
-/// Sums of counts, for combineAhead.
-struct CountSum {
-  typedef u32 Acc;
-  LATHE_METHOD u32 neutral() const { return 0; }
-  LATHE_METHOD u32 combine(u32 a, u32 b) const { return a + b; }
+/// So many steps of all blocks take as long as finding shares, and handing over and beginning anew in their midst, cost.
+constexpr u32 SHARES_COST = 10;
+
+/// How many places, and the most of a head.
+struct Places { u32 count, most; };
+struct PlacesOfMany {
+  typedef Places Acc;
+  LATHE_METHOD Acc neutral() const { return {0, 0}; }
+  LATHE_METHOD Acc combine(Acc a, Acc b) const { return {a.count + b.count, a.most > b.most ? a.most : b.most}; }
 };
 
 /// What a block hands over: of each column the results, then the largest scores, then the sums.
@@ -72,7 +82,8 @@ LATHE_DEV void addHandedOver(u8 *work, u32 first, int column, int d, f32 factor,
   for (int e = 0; e < 8; ++e) sum[e] = fmaf(keep, sum[e], joined[e]);
 }
 
-/// `work`: 16-byte aligned, 8 bytes a block, then a HandedOver a block. The grid is one line of any number of blocks.
+/// `work`: 16-byte aligned, 8 bytes a block of a line, then a HandedOver each. The grid is lines of any number of blocks, with as
+/// many blocks as there are key heads and sequences at least.
 template <class Tile, class H> LATHE_DEV void attentionStreamK(const H &h, i64 batch, i64 heads, i64 queries, i64 keys, u8 *work) {
   static_assert(Tile::CLUSTER == 1 && !H::kEarly && H::kCodeBits == 16, "blocks by themselves, behind the kernels that write keys");
   constexpr int G = H::kGroup, THREADS = 32 * Tile::WARPS, D = H::kHeadV;
@@ -90,31 +101,45 @@ template <class Tile, class H> LATHE_DEV void attentionStreamK(const H &h, i64 b
   // Each thread counts the places of some neighbours in the batch.
   const i64 each = (batch + THREADS - 1) / THREADS, from = threadIdx.x * each < batch ? threadIdx.x * each : batch;
   const i64 to = from + each < batch ? from + each : batch;
-  u32 mine = 0, all = 0;
-  for (i64 b = from; b < to; ++b) mine += placesOf(b);
-  const u32 ahead = combineAhead<THREADS>(CountSum(), mine, all);
-  const StepShares shares(all * keyHeads, 2 * Tile::WARPS);
-  if (blockIdx.x >= shares.workers) return;
-  const u64 low = shares.from(blockIdx.x), high = shares.from(blockIdx.x + 1);
-
-  // Who has the last place of this block looks for its batch.
-  struct Found { i64 b; u64 start; };
-  Found *const found = (Found *)raw;
-  if (u64 start = ahead * keyHeads; start < high && high <= start + mine * keyHeads) {
-    i64 b = from;
-    for (u64 next; (next = start + placesOf(b) * keyHeads) < high; ++b) start = next;
-    *found = {b, start};
+  Places mine{0, 0}, all;
+  for (i64 b = from; b < to; ++b) {
+    const u32 places = placesOf(b);
+    mine = PlacesOfMany().combine(mine, {places, places});
   }
-  __syncthreads();
-  Found at = *found;
-  __syncthreads(); // it is read: rings take its place
+  const u32 ahead = combineAhead<THREADS>(PlacesOfMany(), mine, all).count;
+  const StepShares shares(all.count * keyHeads, 2 * Tile::WARPS);
+
+  struct Found { i64 b; u64 start; } at; // a batch, and the first of its places
+  u64 low, high;                         // the places of this block
+  if ((u64)gridDim.y * all.most <= shares.each + SHARES_COST) {
+    const u32 head = blockIdx.y * gridDim.x + blockIdx.x, b = head / (u32)keyHeads;
+    if (b >= batch) return;
+    at = {b, 0}; // nobody else's places matter
+    const u32 places = placesOf(b);
+    low = (u64)(head - b * (u32)keyHeads) * places;
+    high = low + places;
+  } else {
+    if (blockIdx.y > 0 || blockIdx.x >= shares.workers) return;
+    low = shares.from(blockIdx.x);
+    high = shares.from(blockIdx.x + 1);
+    // Who has the last place of this block looks for its batch.
+    Found *const found = (Found *)raw;
+    if (u64 start = ahead * keyHeads; start < high && high <= start + mine.count * keyHeads) {
+      i64 b = from;
+      for (u64 next; (next = start + placesOf(b) * keyHeads) < high; ++b) start = next;
+      *found = {b, start};
+    }
+    __syncthreads();
+    at = *found;
+    __syncthreads(); // it is read: rings take its place
+  }
 
   u64 *const there = (u64 *)work;
   const SplitParts<Tile> parts{(const f32 *)raw, scoreFactor<H>()};
 #pragma unroll 1
   for (u64 end = high; end > low;) {
     const u32 places = placesOf(at.b);
-    const u64 head = (end - 1 - at.start) / places, first = at.start + head * places, begin = first > low ? first : low;
+    const u64 head = (u32)(end - 1 - at.start) / places, first = at.start + head * places, begin = first > low ? first : low;
     const KeySteps of(h, at.b, 0, queries, keys);
     const i64 head0 = (i64)head * G, stop = of.from + (i64)(end - first);
     splitKeys<Tile>(h, raw, at.b, head0, queries, of.end, of.from + (i64)(begin - first), stop < of.steps ? stop : of.steps, begin == first,

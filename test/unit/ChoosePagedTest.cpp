@@ -64,20 +64,22 @@ TEST(ChoosePaged, TokensOfManySequencesShareKeys) {
     EXPECT_EQ(*prompt.workspaceBytes.evaluate({{"T", 70}}), 32 * 70 + 16 + 64 * 8 * (8 + 4 * 128 * (64 + 4)));
     EXPECT_EQ(prompt.config, std::string("attention.ragged.t128.m64.n4.s") + (target == std::string("sm_80") ? "2" : "3"));
     const bool clusters = Target::parse(target)->hasClusters();
-    EXPECT_EQ(familyOf(pick(*all, {{"T", 70}, {"R", 70}, {"M", 9}, {"N", 99}})), clusters ? "attention.split" : "attention.ragged");
+    EXPECT_EQ(familyOf(pick(*all, {{"T", 70}, {"R", 70}, {"M", 9}, {"N", 99}})), clusters ? "attention.streamk" : "attention.ragged");
     if (!clusters)
       continue;
-    // Equal shares of the keys, which are asked for: as many blocks for any number of sequences, and what each hands over.
-    d.wanted = "attention.streamk";
-    all = chooseVariants(d, *Target::parse(target));
-    d.wanted.clear();
-    ASSERT_TRUE(all.ok()) << all.status().str();
+    // Equal shares of the keys: lines of as many blocks for any number of sequences, and what each of a line hands over.
     EXPECT_EQ(familyOf(pick(*all, {{"T", 2}, {"R", 2}, {"M", 9}, {"N", 99}})), "attention.split");
     const KernelVariant &answers = pick(*all, {{"T", 70}, {"R", 70}, {"M", 9}, {"N", 99}});
     EXPECT_EQ(familyOf(answers), "attention.streamk");
     const int64_t blocks = 2 * Target::parse(target)->smCount;
     EXPECT_EQ(answers.spec.launches[0].grid[0].constant(), blocks);
+    EXPECT_EQ(*answers.spec.launches[0].grid[1].evaluate({{"T", 70}}), (8 * 70 + blocks - 1) / blocks);
     EXPECT_EQ(answers.spec.workspaceBytes.constant(), (8 * blocks + 15) / 16 * 16 + blocks * 4 * 8 * (128 + 2));
+    d.wanted = "attention.split"; // a block a head is asked for
+    all = chooseVariants(d, *Target::parse(target));
+    d.wanted.clear();
+    ASSERT_TRUE(all.ok()) << all.status().str();
+    EXPECT_EQ(familyOf(pick(*all, {{"T", 70}, {"R", 70}, {"M", 9}, {"N", 99}})), "attention.split");
   }
   d.batchInvariant = true;
   auto all = chooseVariants(d, *Target::parse("sm_90a"));

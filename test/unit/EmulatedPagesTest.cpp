@@ -237,5 +237,47 @@ TEST_F(EmulatedPages, StepsInHalves) {
     lathe_context_destroy(context);
 }
 
+/// The next tokens of many sequences, one of which has most of the keys: they are shared by blocks that hand parts over.
+TEST_F(EmulatedPages, AnswersOfManySequencesInHalves) {
+  ASSERT_NO_FATAL_FAILURE(open("float16", "sm_100a"));
+  runtime::cuda::fakeGpu().capability = 100;
+  constexpr int64_t kSequences = 12, kLongest = 400;
+  std::vector<Piece> pieces;
+  int64_t blocks = 0;
+  for (int64_t i = 0; i < kSequences; ++i) {
+    const int64_t end = i == 5 ? kLongest : 1 + 3 * i;
+    pieces.push_back({end - 1, end, {}});
+    for (int64_t page = 0; page * 16 < end; ++page)
+      pieces.back().pages.push_back(blocks++);
+    std::reverse(pieces.back().pages.begin(), pieces.back().pages.end());
+  }
+  const size_t size = size_t(blocks) * 2 * 2 * 16 * kKeyHeads * kHead;
+  std::unique_ptr<Half, decltype(&std::free)> pools[2] = {{nullptr, std::free}, {nullptr, std::free}};
+  std::vector<Half> logits[2];
+  for (int side : {0, 1}) {
+    pools[side].reset(static_cast<Half *>(std::aligned_alloc(256, size * sizeof(Half))));
+    std::mt19937 gen(11);
+    for (size_t i = 0; i < size; ++i)
+      pools[side].get()[i].bits = uint16_t(encodeFloat(DType::F16, std::normal_distribution<float>()(gen)));
+    lathe_options options = {};
+    options.size = sizeof options;
+    options.threads = 1;
+    options.no_graphs = 1;
+    lathe_context *context = nullptr;
+    ASSERT_EQ(lathe_context_create(engine, side ? "fake:0" : "cpu", &options, &context), nullptr);
+    EXPECT_EQ(step(context, pieces, blocks, pools[side].get(), logits[side]), "");
+    lathe_context_destroy(context);
+  }
+  const std::vector<runtime::cuda::FakeLaunch> &launches = runtime::cuda::fakeGpu().launches;
+  EXPECT_TRUE(std::any_of(launches.begin(), launches.end(), [](const auto &l) {
+    return l.function.starts_with("attention") && l.grid[0] == 2 * 148; // two blocks of a line a multiprocessor
+  }));
+  ASSERT_EQ(logits[0].size(), logits[1].size());
+  for (size_t i = 0; i < logits[0].size(); ++i)
+    ASSERT_NEAR(logits[0][i].value(), logits[1][i].value(), 2e-2) << "logit " << i;
+  for (size_t i = 0; i < size; ++i)
+    ASSERT_NEAR(pools[0].get()[i].value(), pools[1].get()[i].value(), 2e-2) << "element of the pool " << i;
+}
+
 } // namespace
 } // namespace lathe::test

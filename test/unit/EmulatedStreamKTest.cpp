@@ -98,7 +98,8 @@ std::vector<f32> check(const std::vector<i64> &lengths, i64 groups, int blocks) 
             part[(h.sixteen(b, g * GROUP, j / 16) + j % 16) * D + d] = convert<T>(std::normal_distribution<f32>()(gen));
   }
   Buffer<u8> work((8 * blocks + 15) / 16 * 16 + 4 * blocks * HandedOver<Tile, D>::SIZE);
-  EXPECT_EQ(run_emulated(kernel<Tile, H>, blocks, 32 * Tile::WARPS, Tile::SHARED_BYTES, h, batch, 16 * pages, work.data), "");
+  const dim3 grid(blocks, unsigned((batch * groups + blocks - 1) / blocks));
+  EXPECT_EQ(run_emulated(kernel<Tile, H>, grid, 32 * Tile::WARPS, Tile::SHARED_BYTES, h, batch, 16 * pages, work.data), "");
   const double tolerance = IsSame<T, bf16>::value ? 8e-3 : 1e-3;
   for (i64 b = 0; b < batch; ++b)
     for (i64 head = 0; head < groups * GROUP; ++head) {
@@ -139,6 +140,15 @@ TEST(EmulatedStreamK, AnyLengthsOnAnyGrid) {
   check<bf16, 2, 32>({0, 0}, 1, 3);
   check<bf16, 2, 32>({5}, 1, 3);
   check<bf16, 2, 16>(std::vector<i64>(150, 20), 1, 7); // more sequences than threads
+}
+
+/// Heads of nearly the same length are whole, whatever the grid: their bits are those of a sequence by itself.
+TEST(EmulatedStreamK, HeadsOfNearlyTheSameLength) {
+  const std::vector<i64> lengths = {130, 141, 120, 0, 160, 133, 129};
+  const std::vector<f32> all = check<bf16, 4, 32>(lengths, 2, 7);
+  EXPECT_EQ(all, (check<bf16, 4, 32>(lengths, 2, 14)));
+  EXPECT_EQ(all, (check<bf16, 4, 32>(lengths, 2, 20)));
+  check<f16, 4, 32, true, 100>({700, 660, 720, 690, 651}, 2, 3);
 }
 
 TEST(EmulatedStreamK, WindowsAndSinks) {
