@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 
 namespace lathe::serve {
 
@@ -57,9 +58,9 @@ lathe_tensor onDevice(const runtime::Block &block, uint64_t bytes, lathe_dtype t
   return tensor;
 }
 
-Status reserve(runtime::Block &block, uint64_t bytes, bool preserve = false) {
+Status reserve(runtime::Block &block, uint64_t bytes) {
   bool moved = false;
-  return block.reserve(runtime::Block::roomFor(bytes, block.bytes()), moved, preserve);
+  return block.reserve(runtime::Block::roomFor(bytes, block.bytes()), moved);
 }
 
 lathe_tensor numbers(std::span<const int64_t> values, const int64_t *dims, int32_t rank) {
@@ -136,11 +137,13 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
   model->overlap = wanted.overlap && (model->sampler ? model->sampler->feeds() : model->device->isHost());
   if (!model->sampler)
     return model;
-  for (runtime::Block *block : {&model->logitsOnDevice, &model->bestOnDevice, &model->uploaded})
+  for (runtime::Block *block : {&model->logitsOnDevice, &model->uploaded})
     *block = runtime::Block(*model->device, /*onHost=*/false);
   for (Flight &flight : model->flights) {
     for (runtime::Block *block : {&flight.upload, &flight.results, &flight.drawn})
       *block = runtime::Block(*model->device, /*onHost=*/true);
+    // As much as a step may have: it never moves, as the step behind reads what this one has found.
+    LATHE_RETURN_IF_ERROR(reserve(flight.results, model->rounded(wanted.stepTokens) * sizeof(int64_t)));
     Result<runtime::MarkHandle> mark = model->device->makeMark();
     if (!mark)
       return mark.status();
@@ -278,17 +281,17 @@ Status EngineModel::start(Flight &flight) {
   flight.outputs[2] = memory;
   flight.outputs[3] = scale;
   giveInputs(flight, &tokens);
+  std::optional<runtime::DeviceUse> use; // of one driver for all that is enqueued
   if (sampler) {
+    use.emplace(*device);
     LATHE_RETURN_IF_ERROR(reserve(logitsOnDevice, logitBytes));
-    LATHE_RETURN_IF_ERROR(reserve(bestOnDevice, bestBytes, /*preserve=*/true)); // the step ahead's are read
-    LATHE_RETURN_IF_ERROR(reserve(flight.results, bestBytes));
     flight.outputs[0] = onDevice(logitsOnDevice, logitBytes, logitType, flight.logitDims);
-    flight.outputs[1] = onDevice(bestOnDevice, bestBytes, LATHE_I64, {&flight.rows, 1});
+    flight.outputs[1] = onDevice(flight.results, bestBytes, LATHE_I64, {&flight.rows, 1});
     LATHE_RETURN_IF_ERROR(upload(flight));
     if (std::any_of(batch.tokens.begin(), batch.tokens.end(), [](int64_t t) { return t < 0; })) {
-      LATHE_RETURN_IF_ERROR(restoreBest());
+      const Flight &before = flightAt(launchedSteps - 1);
       LATHE_RETURN_IF_ERROR(sampler->feed(static_cast<int64_t *>(uploaded.data()),
-                                          static_cast<const int64_t *>(bestOnDevice.data()), size_t(tokens)));
+                                          static_cast<const int64_t *>(before.results.data()), size_t(tokens)));
     }
   } else {
     flight.best.resize(size_t(flight.rows));
@@ -312,19 +315,8 @@ Status EngineModel::start(Flight &flight) {
     LATHE_RETURN_IF_ERROR(statusOf(lathe_run(context, entry.c_str(), inputs.data(), inputs.size(), flight.outputs, taken)));
     return finish(flight);
   }
-  bestIsStale = sampler != nullptr; // until all of this step is enqueued
-  LATHE_RETURN_IF_ERROR(
-      statusOf(lathe_submit(context, entry.c_str(), inputs.data(), inputs.size(), flight.outputs, taken, nullptr,
-                            &flight.step)));
-  if (!sampler)
-    return okStatus();
-  Status status = device->copy(flight.results.data(), bestOnDevice.data(), bestBytes, runtime::CopyKind::DeviceToHost);
-  if (status.ok())
-    status = device->setMark(flight.mark);
-  bestIsStale = !status.ok();
-  if (!status.ok())
-    (void)statusOf(lathe_wait(context, flight.step, -1)); // it is of no step of this model
-  return status;
+  return statusOf(lathe_submit(context, entry.c_str(), inputs.data(), inputs.size(), flight.outputs, taken, nullptr,
+                               &flight.step));
 }
 
 /// All numbers that a step takes go to the device in one piece: tokens first, at multiples of kUploadAlignment.
@@ -347,17 +339,6 @@ Status EngineModel::upload(Flight &flight) {
   return device->copy(uploaded.data(), flight.upload.data(), bytes, runtime::CopyKind::HostToDevice);
 }
 
-/// The greatest tokens of the step that was launched last, where a step that failed behind it has overwritten them.
-Status EngineModel::restoreBest() {
-  if (!bestIsStale)
-    return okStatus();
-  const Flight &before = flightAt(launchedSteps - 1);
-  LATHE_RETURN_IF_ERROR(device->copy(bestOnDevice.data(), before.results.data(), uint64_t(before.rows) * 8,
-                                     runtime::CopyKind::HostToDevice));
-  bestIsStale = false;
-  return okStatus();
-}
-
 Status EngineModel::draw(const DrawList &list) {
   if (!sampler || launchedSteps == waitedSteps)
     return internalError("there are no logits to draw from");
@@ -374,7 +355,7 @@ Status EngineModel::wait() {
   if (!flight.step)
     return okStatus(); // on a CPU
   LATHE_RETURN_IF_ERROR(statusOf(lathe_wait(context, flight.step, -1)));
-  if (sampler) {
+  if (flight.draws) {
     Result<bool> over =
         runtime::pollUntil(runtime::Deadline::in(kPatience), [&] { return device->reached(flight.mark); });
     if (!over)

@@ -62,9 +62,9 @@ private:
     uint64_t step = 0; ///< of the context; 0: nothing is left to wait for there
     // Of a step whose results come from the device by the sampler's side:
     runtime::Block upload;  ///< pinned: what the step takes, on its way there
-    runtime::Block results; ///< pinned: `best`
+    runtime::Block results; ///< pinned: `best`, which kernels write there
     runtime::Block drawn;   ///< pinned: what DeviceSampler stages
-    runtime::MarkHandle mark = nullptr; ///< behind all of it
+    runtime::MarkHandle mark = nullptr; ///< behind the draws
 
     bool isPadded() const { return size_t(rows) != into->best.size(); }
   };
@@ -76,7 +76,6 @@ private:
   void tellTokens(Batch &batch) const;
   Status start(Flight &flight);
   Status upload(Flight &flight);
-  Status restoreBest();
   Status finish(Flight &flight);
   Flight &flightAt(uint64_t number) { return flights[number % std::size(flights)]; }
 
@@ -85,9 +84,8 @@ private:
   runtime::Block pool, swapSpace; ///< the blocks; those in host memory
   runtime::Block scales;          ///< of the blocks' codes, if they are codes
   std::unique_ptr<DeviceSampler> sampler; ///< where the engine has kernels that draw
-  runtime::Block logitsOnDevice, bestOnDevice; ///< of the last step, for the sampler
-  runtime::Block uploaded;                     ///< what it takes, tokens first
-  bool bestIsStale = false; ///< bestOnDevice is of a step that failed behind its launch
+  runtime::Block logitsOnDevice; ///< of the last step, for the sampler
+  runtime::Block uploaded;       ///< what it takes, tokens first
   std::string entry;
   std::vector<lathe_tensor> inputs; ///< of a step, as lathe/engine/Llm.h has them
   std::vector<std::array<int64_t, 2>> tableDims; ///< of each group, in those
