@@ -11,12 +11,12 @@ namespace lathe {
 
 using select::AttentionChoice;
 
-static constexpr int64_t kKeys = 64, kListThreads = 512;
+static constexpr int64_t kListThreads = 512;
 static constexpr int64_t kRows = 64, kRowsOfOneOrder = 16;
 static constexpr int64_t kParts = 4, kPlaces = 64; ///< RAGGED_PARTS, RAGGED_PLACES
 
 static int64_t sharedBytes(const KernelConfig &c, const TileFacts &f) {
-  const int64_t step = kKeys * 2 * (headColumns(f.headQK) + headColumns(f.headV));
+  const int64_t step = c.threads / 32 * 16 * 2 * (headColumns(f.headQK) + headColumns(f.headV));
   const int64_t part = 16 * ((f.headV + 15) / 16 * 16 + 4) + 32;
   return std::max(c.stages * step, c.threads / 32 * part * 4) + 16;
 }
@@ -52,18 +52,19 @@ static bool offer(AttentionChoice &a) {
       !a.target.hasTensorCores() || !heads || *heads < 1 || *heads > rows || a.headQK % 8 != 0 || a.headV % 8 != 0 || !desc.operands[1].sixteens || !desc.operands[2].sixteens)
     return true;
   KernelConfig c{&kAttentionRagged};
-  c.threads = 128;
   c.tileM = rows;
   c.tileN = *heads;
-  // As many tiles ahead as leave room for two blocks.
+  // As many tiles ahead as leave room for two blocks. Tiles that are everybody's are read by a block of twice as many warps,
+  // where there is room: one long sequence has a block a key head, and takes as long as that reads.
   constexpr int64_t kPerBlock = 1 << 10;
-  auto most = [&](int64_t blocks) {
+  auto most = [&](int64_t warps, int64_t blocks) {
+    c.threads = 32 * warps;
     for (c.stages = 4; c.stages > 1 && a.sharedBytes(c) > std::min(a.target.sharedPerBlock, a.target.sharedPerSm / blocks - kPerBlock);)
       --c.stages;
     return c.stages > 1;
   };
-  int64_t blocks = 2;
-  if (!most(blocks) && !most(blocks = 1))
+  int64_t blocks = 1;
+  if (!(rows == kRowsOfOneOrder && most(8, blocks)) && !most(4, blocks = 2) && !most(4, blocks = 1))
     return true;
   std::vector<DimCondition> several;
   if (select::splitTakes(a) && !desc.batchInvariant)
@@ -74,12 +75,12 @@ static bool offer(AttentionChoice &a) {
 const Skeleton kAttentionRagged = {
     .family = "attention.ragged",
     .block = "t m n s: tiles of neighbours of one sequence, with n heads that share a key head at most m rows, off a list "
-             "that the first launch makes; keys in tiles of 64, s - 1 of them ahead",
+             "that the first launch makes; keys in tiles of 16 a warp, s - 1 of them ahead",
     .code = Skeleton::Code::Attention,
     .sharedBytes = sharedBytes,
     .attention = {
         .tiles = true, .ragged = true, .offer = offer, .text = [](const KernelConfig &c, const AttentionText &t) {
-          std::string tile = "AttentionRaggedTile<" + joined({c.tileM, c.tileN, c.stages}) + ", Holes::kHeadQK, Holes::kHeadV>";
+          std::string tile = "AttentionRaggedTile<" + joined({c.threads / 32, c.tileM, c.tileN, c.stages}) + ", Holes::kHeadQK, Holes::kHeadV>";
           Instance made{{"attention_ragged"},
                         "attentionRagged<" + tile + ">(h, " + t.batch + ", " + t.heads + ", " + t.keys + ", (RaggedList *)work0);",
                         tile};

@@ -30,8 +30,8 @@ constexpr int kRowsOfOneOrder = 16;
 
 /// HEADS: those that share a key head. ROWS: of a tile at most, 16 a warp, or 16 alone: then all tiles are everybody's,
 /// and the bits of a row depend on nothing but its own keys.
-template <int ROWS_, int HEADS_, int STAGES_, int HEAD_QK, int HEAD_V> struct AttentionRaggedTile {
-  static constexpr int WARPS = 4, THREADS = 32 * WARPS, KEYS = 16 * WARPS, ROWS = ROWS_, HEADS = HEADS_, STAGES = STAGES_, TOKENS = ROWS / HEADS;
+template <int WARPS_, int ROWS_, int HEADS_, int STAGES_, int HEAD_QK, int HEAD_V> struct AttentionRaggedTile {
+  static constexpr int WARPS = WARPS_, THREADS = 32 * WARPS, KEYS = 16 * WARPS, ROWS = ROWS_, HEADS = HEADS_, STAGES = STAGES_, TOKENS = ROWS / HEADS;
   static_assert((ROWS == 16 || ROWS == 16 * WARPS) && TOKENS > 0, "rows of one warp or of all");
   static constexpr int DQ = roundedUp(HEAD_QK, 16), DV = roundedUp(HEAD_V, 16);
   typedef SwizzledTile<powerFrom(DQ)> LayoutQK;

@@ -85,7 +85,7 @@ TEST(ChoosePaged, TokensOfManySequencesShareKeys) {
   auto all = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok()) << all.status().str();
   ASSERT_EQ(all->size(), 1u);
-  EXPECT_EQ(all->front().spec.config, "attention.ragged.t128.m16.n4.s3");
+  EXPECT_EQ(all->front().spec.config, "attention.ragged.t256.m16.n4.s3");
 }
 
 /// Tiles are copied as numbers of 16 bits: codes are read token by token.

@@ -79,7 +79,7 @@ struct Piece { i64 sequence, first, end; };
 template <class T, int HEADS, int DQ, int DV, Scores SCORES = Scores::Plain, bool SINK = false, bool IN_ROWS = true, int ROWS = 64>
 std::vector<f32> check(const std::vector<Piece> &pieces, i64 groups, i64 window = -1, int blocks = 3) {
   typedef Tokens<T, HEADS, DQ, DV, SCORES, SINK, IN_ROWS> H;
-  typedef AttentionRaggedTile<ROWS, HEADS, 2, DQ, DV> Tile;
+  typedef AttentionRaggedTile<(ROWS == 16 ? 8 : 4), ROWS, HEADS, 2, DQ, DV> Tile;
   std::vector<i64> numbers, positions;
   i64 sequences = 0, longest = 1;
   for (const Piece &p : pieces) {
@@ -171,7 +171,7 @@ TEST(EmulatedRagged, ListsTilesOfNeighbours) {
   h.window = -1;
   Buffer<u8> memory(8 * RAGGED_PARTS * (i64)numbers.size() + 8);
   RaggedList *list = (RaggedList *)memory.data;
-  ASSERT_EQ(run_emulated(listKernel<AttentionRaggedTile<64, 4, 2, 16, 16>, H>, 1, 64, 0, h, (i64)numbers.size(), list), "");
+  ASSERT_EQ(run_emulated(listKernel<AttentionRaggedTile<4, 64, 4, 2, 16, 16>, H>, 1, 64, 0, h, (i64)numbers.size(), list), "");
   std::vector<std::pair<u32, u32>> found;
   for (u32 i = 0; i < list->count; ++i)
     found.push_back({list->tiles[i].first, list->tiles[i].count});
@@ -214,7 +214,7 @@ TEST(EmulatedRagged, ListsPartsOfKeys) {
   h.window = -1;
   Buffer<u8> memory(8 * RAGGED_PARTS * (i64)numbers.size() + 8);
   RaggedList *list = (RaggedList *)memory.data;
-  typedef AttentionRaggedTile<64, 4, 2, 16, 16> Tile;
+  typedef AttentionRaggedTile<4, 64, 4, 2, 16, 16> Tile;
   ASSERT_EQ(run_emulated(listKernel<Tile, H>, 1, 64, 0, h, (i64)numbers.size(), list), "");
   ASSERT_EQ(list->count, 1u + 23 * 4);
   EXPECT_EQ(list->tiles[0].parts, 1);
