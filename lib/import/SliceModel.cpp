@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 
 namespace lathe {
@@ -225,27 +226,36 @@ private:
       editSlice(node, *cut);
   }
 
+  /// Where a slice begins and ends. What the file computes from other sizes (from half of a residual's channels on) is
+  /// stated from now on, where the node cuts no other dimension.
   void editSlice(onnx::NodeProto &node, const Coupling::Cut &cut) {
-    if (node.input_size() < 3 || !model.constants.count(node.input(1)) || !model.constants.count(node.input(2)))
+    if (node.input_size() < 3)
       return;
-    HostTensor starts = model.read(*model.constants.at(node.input(1))), ends = model.read(*model.constants.at(node.input(2)));
     const int64_t rank = results.count(node.name()) ? int64_t(results.at(node.name())->dims.size()) : 0;
     int64_t place = cut.axis;
+    std::optional<HostTensor> only; // a number in place of one that is computed
     if (node.input_size() > 3 && !node.input(3).empty()) {
       if (!model.constants.count(node.input(3)))
         return;
       HostTensor axes = model.read(*model.constants.at(node.input(3)));
+      if (axes.count() == 1)
+        only.emplace(axes.dtype, axes.dims);
       place = -1;
       for (int64_t i = 0; i < axes.count(); ++i)
         if ((axes.integer(i) + rank) % std::max<int64_t>(1, rank) == cut.axis)
           place = i;
     }
-    if (place < 0 || place >= starts.count() || place >= ends.count())
+    auto numbersOf = [&](const std::string &value) {
+      auto known = model.constants.find(value);
+      return known == model.constants.end() ? only : model.read(*known->second);
+    };
+    std::optional<HostTensor> starts = numbersOf(node.input(1)), ends = numbersOf(node.input(2));
+    if (!starts || !ends || place < 0 || place >= starts->count() || place >= ends->count())
       return;
-    starts.setInteger(place, staying(cut.from, 0, cut.begin));
-    ends.setInteger(place, staying(cut.from, 0, cut.end));
-    node.set_input(1, constant(node.name() + "_starts", starts));
-    node.set_input(2, constant(node.name() + "_ends", ends));
+    starts->setInteger(place, staying(cut.from, 0, cut.begin));
+    ends->setInteger(place, staying(cut.from, 0, cut.end));
+    node.set_input(1, constant(node.name() + "_starts", *starts));
+    node.set_input(2, constant(node.name() + "_ends", *ends));
     model.index();
   }
 

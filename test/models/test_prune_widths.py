@@ -212,6 +212,41 @@ def test_what_runs_along_a_width_keeps_it(tmp_path):
     check_narrower(tmp_path, tmp_path / "w.onnx", {"x": np.random.default_rng(1).normal(size=(3, 32)).astype(np.float32)})
 
 
+def write_halves(path, axes):
+    """Two slices of a convolution's channels, at places computed from the channels of the input, through which one of them
+    goes into a depthwise convolution."""
+    g = Graph()
+    first = g.constant("zero", np.array([0]))
+    half = g.op("Gather", "half", g.op("Shape", "sizes", "x"), g.constant("one", np.array([1])))
+    whole = g.op("Add", "whole", half, half)
+    more = [g.constant("more", np.array([0])), g.constant("most", np.array([8]))]
+
+    def places(name, value, other):
+        return value if len(axes) == 1 else g.op("Concat", name, value, other, axis=0)
+
+    stem = g.conv("stem", "x", 64, 32, 1)
+    parts = [g.op("Slice", name, stem, places(name + "s", begin, more[0]), places(name + "e", end, more[1]),
+                  g.constant(name + "a", np.array(axes))) for name, begin, end in (("a", first, half), ("b", half, whole))]
+    m = g.op("Mul", "m", parts[0], g.conv("dw", parts[1], 32, 1, 3, group=32))
+    g.conv("y", m, 8, 32, 1)
+    g.save(path, ["N", 32, 8, 8], ["N", 8, 8, 8])
+
+
+def test_computed_places(tmp_path):
+    """Where slices begin and end follows, also where the file computes it from sizes that stay."""
+    write_halves(tmp_path / "s.onnx", [1])
+    width, = prune(tmp_path, tmp_path / "s.onnx", "channels", 0.5)["widths"]
+    assert width["layers"] == ["dw_node", "stem_node"] and width["units"] == 32 and width["stay"] == 16
+    x = np.random.default_rng(1).normal(size=(2, 32, 8, 8)).astype(np.float32)
+    check_narrower(tmp_path, tmp_path / "s.onnx", {"x": x})
+    # In one number with another axis they are not edited, and what is ahead of the node that is refused then stays.
+    write_halves(tmp_path / "t.onnx", [1, 2])
+    text = lathe_cli.lathe("prune", tmp_path / "t.onnx", "-o", tmp_path / "q.onnx", "--scheme=channels", "--ratio=0.5",
+                           "--apply=all", "--seconds=0", code=4)
+    assert "has no channels that can be taken out" in text and "a size that is not edited" in text
+    assert not (tmp_path / "q.onnx").exists()
+
+
 def test_measured(tmp_path):
     """Both engines run, and the narrower one gives what the one of the masked model gives; the report has it all."""
     write_encoder(tmp_path / "e.onnx")

@@ -118,7 +118,7 @@ Result<Surgery::Misfit> Surgery::misfit(const std::set<int64_t> &units) {
     return file.status();
   Result<Coupling> now = couplingOf(request, (*file)->path);
   if (!now) // the message is located at a node, where it is about one
-    return offenderOf(now.status());
+    return offenderOf(now.status(), units);
   auto computed = [](const Coupling &coupling) {
     std::vector<const Coupling::Tensor *> tensors;
     for (const Coupling::Tensor &tensor : coupling.tensors)
@@ -147,17 +147,22 @@ Result<Surgery::Misfit> Surgery::misfit(const std::set<int64_t> &units) {
   return Misfit();
 }
 
-/// The node that an error of the new model names.
-Result<Surgery::Misfit> Surgery::offenderOf(const Status &status) const {
+/// The node that an error of the new model names; where that one is kept already, the nearest one ahead of it that
+/// still becomes narrower.
+Result<Surgery::Misfit> Surgery::offenderOf(const Status &status, const std::set<int64_t> &units) const {
   const std::string text = status.location() + " " + status.message();
-  std::string longest;
-  for (const Coupling::Tensor &tensor : coupling.tensors)
-    if (tensor.node.size() > longest.size() && !keeps.count(tensor.node) &&
-        text.find(tensor.node) != std::string::npos)
-      longest = tensor.node;
-  if (longest.empty())
+  auto named = coupling.tensors.end();
+  for (auto tensor = coupling.tensors.begin(); tensor != coupling.tensors.end(); ++tensor)
+    if (!tensor->op.empty() && text.find(tensor->node) != std::string::npos &&
+        (named == coupling.tensors.end() || tensor->node.size() > named->node.size()))
+      named = tensor;
+  auto found = named;
+  while (found != coupling.tensors.end() &&
+         (found->op.empty() || keeps.count(found->node) || (found != named && !touches(*found, units))))
+    found = found == coupling.tensors.begin() ? coupling.tensors.end() : found - 1;
+  if (found == coupling.tensors.end())
     return unsupportedError("the narrower model is refused: " + status.message(), path + ": " + status.location());
-  return Misfit{longest, "'" + longest + "' or one ahead of it states a size that is not edited: " + status.message()};
+  return Misfit{found->node, "'" + found->node + "' or one ahead of it states a size that is not edited: " + status.message()};
 }
 
 Status Surgery::nothing() const {
@@ -176,16 +181,20 @@ std::string Surgery::reasonOf(const Coupling::Layer &layer) const {
   return {};
 }
 
+bool Surgery::touches(const Coupling::Tensor &tensor, const std::set<int64_t> &units) const {
+  for (const std::vector<Coupling::Dim> *dims : {&tensor.dims, &tensor.read})
+    for (const Coupling::Dim &dim : *dims)
+      for (int64_t i = 0; i < dim.size; ++i)
+        if (units.count(coupling.unitOf(dim.at(i))))
+          return true;
+  return false;
+}
+
 std::vector<std::string> Surgery::nodesOf(const std::set<int64_t> &units) const {
   std::set<std::string> nodes;
   for (const Coupling::Tensor &tensor : coupling.tensors)
-    for (const std::vector<Coupling::Dim> *dims : {&tensor.dims, &tensor.read})
-      for (const Coupling::Dim &dim : *dims)
-        for (int64_t i = 0; i < dim.size && !tensor.op.empty(); ++i)
-          if (units.count(coupling.unitOf(dim.at(i)))) {
-            nodes.insert(tensor.node);
-            break;
-          }
+    if (!tensor.op.empty() && touches(tensor, units))
+      nodes.insert(tensor.node);
   return {nodes.begin(), nodes.end()};
 }
 

@@ -58,7 +58,8 @@ public:
 private:
   Status couple();
   Result<Misfit> misfit(const std::set<int64_t> &units);
-  Result<Misfit> offenderOf(const Status &status) const;
+  Result<Misfit> offenderOf(const Status &status, const std::set<int64_t> &units) const;
+  bool touches(const sparsify::Coupling::Tensor &tensor, const std::set<int64_t> &units) const;
 
   const std::set<sparsify::UnitKind> kinds;
   int64_t multiple = 8;
