@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Makes the families of families.py smaller by `lathe prune` and holds each against the same model with zeros.
 
-    pruned.py run [NAME...] [--log=FILE] [--jobs=N]    every family, scheme and ratio; goes on where FILE ends
-    pruned.py table FILE                               the table of test/zoo/README.md
+    pruned.py run [NAME...] [--log=FILE] [--jobs=N] [--budget=S]   every family, scheme and ratio; goes on where FILE ends
+    pruned.py table FILE                                           the table of test/zoo/README.md
 
 A family is exported once: for sizes of the run, or for fixed sizes where it has none, or where torch, onnxruntime or lathe
-refuses them (form `any` or `static`). Then for each scheme (channels, heads, ffn, blocks)
-and ratio (0.1, 0.25, 0.5, 0.75, 0.9) the narrower model must pass ONNX's checker, and onnxruntime must give of it what it
+refuses them (form `any` or `static`, by TorchScript's exporter), or for fixed sizes by torch.export's (form `dynamo`) where
+all of these are refused. Then for each scheme (channels, heads, ffn, blocks) and ratio (0.1, 0.25, 0.5, 0.75, 0.9) the narrower model must pass ONNX's checker, and onnxruntime must give of it what it
 gives of the masked model. A row of FILE: family, form, scheme, ratio, result, units that went of how many, bytes of weights that
 are left of one, largest difference over the largest value of a result, the same of the masked model against the one as it
 was, what was said. Results: `equal`, `differs`,
@@ -18,10 +18,12 @@ go, which holds for all ratios; or none goes at this ratio), `defect` (a crash, 
 import argparse
 import concurrent.futures
 import json
+import math
 import os
 import re
 import sys
 import tempfile
+import time
 
 from zoo import BAR, FORKS, ROOT, checked, error_of, export, lathe
 
@@ -111,16 +113,16 @@ def exported(name, path):
     import numpy as np
     import onnx
     module, inputs, dynamic = families.FAMILIES[name]()
-    for form in ("any", "static") if dynamic else ("static",):
+    for form in ("any", "static", "dynamo") if dynamic else ("static", "dynamo"):
         try:
-            export(path, module, inputs, dynamic if form == "any" else {}, "torchscript")
+            export(path, module, inputs, dynamic if form == "any" else {}, "dynamo" if form == "dynamo" else "torchscript")
             here = {i.name for i in onnx.load(path, load_external_data=False).graph.input}
             given = {n: np.ascontiguousarray(v.numpy()) for n, v in inputs.items() if n in here}
             results_of(path, given)
             checked(lathe("compile", path, "--stop-after=legalize", "-o", os.devnull))
             return form, given
         except Exception as problem:
-            if form == "static":
+            if form == "dynamo":
                 raise problem
 
 
@@ -151,19 +153,24 @@ def work(name, tasks, answer):
     answer.send(None)
 
 
-def run_family(name, tasks, write):
+def run_family(name, tasks, write, seconds):
+    """Rows of one family; none more when the seconds are over."""
+    end = time.monotonic() + seconds
+    if seconds <= 0:
+        return
     here, there = FORKS.Pipe(duplex=False)
     child = FORKS.Process(target=work, args=(name, tasks, there))
     child.start()
     there.close()
     try:
-        while here.poll(3 * SECONDS):
+        while here.poll(min(3 * SECONDS, max(0, end - time.monotonic()))):
             row = here.recv()
             if row is None:
                 break
             write({**row, "family": name, "said": re.sub(r"\s+", " ", row["said"])[:500]})
         else:
-            write({**dict.fromkeys(COLUMNS, ""), "family": name, "result": "defect", "said": "a deadline passed"})
+            if time.monotonic() < end:
+                write({**dict.fromkeys(COLUMNS, ""), "family": name, "result": "defect", "said": "a deadline passed"})
     except EOFError:
         write({**dict.fromkeys(COLUMNS, ""), "family": name, "result": "defect", "said": "the process ended"})
     child.terminate()
@@ -177,7 +184,7 @@ def rows_of(path):
         return [dict(zip(COLUMNS, line.rstrip("\n").split("\t"))) for line in f if not line.startswith("#")]
 
 
-def run(names, log, jobs):
+def run(names, log, jobs, budget):
     import families
     FORKS.set_forkserver_preload(["torch", "transformers", "onnx", "onnxruntime", "numpy", "families"])
     unknown = [name for name in names if name not in families.FAMILIES]
@@ -193,7 +200,8 @@ def run(names, log, jobs):
             out.write("\t".join(str(row[c]) for c in COLUMNS) + "\n")
             out.flush()
             print(*(row[c] for c in COLUMNS), flush=True)
-        list(pool.map(lambda item: run_family(*item, write), [item for item in todo.items() if item[1]]))
+        end = time.monotonic() + budget
+        list(pool.map(lambda item: run_family(*item, write, end - time.monotonic()), [item for item in todo.items() if item[1]]))
 
 
 def table(path):
@@ -214,10 +222,11 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--log", default=os.path.join(ROOT, "build", "pruned.tsv"))
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--budget", type=float, default=math.inf, help="seconds; what is not done then leaves no row")
     options = parser.parse_args()
     if options.verb == "table":
         return table(options.names[0] if options.names else options.log)
-    return run(options.names, options.log, options.jobs)
+    return run(options.names, options.log, options.jobs, options.budget)
 
 
 if __name__ == "__main__":
