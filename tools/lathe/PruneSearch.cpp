@@ -370,11 +370,13 @@ private:
     std::optional<BothForms> both;
     Choices choices;
     double aim = wanted, predicted = 0;
-    constexpr int kRounds = 3;
-    constexpr double kClose = 0.02; // of the budget
+    constexpr int kRounds = 4;
+    constexpr double kStep = 1e-3; // less is another choice
     for (int round = 0; round < kRounds; ++round) {
       const analysis::BudgetProblem now = problem(aim);
       Result<analysis::BudgetSolution> found = analysis::searchWithinBudget(now);
+      if (!found && found.status().code() == ErrorCode::Unsupported && both)
+        break; // nothing is faster than what was measured above the budget, which the report says
       if (!found && found.status().code() == ErrorCode::Unsupported)
         return unsupportedError("no choice of widths is that fast: a run takes " + std::to_string(whole * 1e3) + " ms, " +
                                     std::to_string(table->rest() * 1e3) + " ms of which none changes; in seconds of the rest, " +
@@ -398,9 +400,11 @@ private:
       // In seconds of the time when the table was made.
       const double measured = after.latency(Profile::Of::Least) / before.latency(Profile::Of::Least) * whole;
       report.searched = PruneReport::Searched{wanted, predicted, measured, int(table->models())};
-      if (measured <= wanted * (1 + kClose))
+      // What a run usually takes has to fit, too: smaller kernels leave the same time beside them, and find less in caches.
+      const double usual = std::max(measured, after.latency() / before.latency() * whole);
+      if (usual <= wanted)
         break;
-      aim *= wanted / measured;
+      aim = std::min(aim * wanted / usual, predicted * (1 - kStep));
     }
     addRows(choices, report);
     Result<std::string> masked = modelOf(choices, true, true);
