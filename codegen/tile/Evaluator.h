@@ -130,6 +130,10 @@ public:
   mlir::Value cast(mlir::Value v, mlir::Type from, mlir::Type to, bool saturate);
   /// A float as an i32 or i64; `isUnsigned`: the i64 has the bits of a u64.
   mlir::Value truncate(mlir::Value v, mlir::Type to, bool isUnsigned);
+  /// An f64 as the f32 that rounds to the same number of a type of at most 16 bits.
+  mlir::Value narrowable(mlir::Value v);
+  /// An i64 or u64 as one that f64 holds and that rounds to the same number of a type of at most 32 bits.
+  mlir::Value heldByF64(mlir::Value v, bool isUnsigned);
   /// The bits of a power of two without sign (f8E8M0FNU).
   mlir::Value toExponent(mlir::Value v, bool saturate);
   /// To and from what memory holds.

@@ -184,6 +184,40 @@ Value Evaluator::truncate(Value v, Type to, bool isUnsigned) {
   return upper ? make<arith::XOrIOp>(whole, select(upper, integer(least), integer(0))) : whole;
 }
 
+/// Rounded to odd: what f32 does not hold gets a last bit of 1, so that it is never taken for half-way between two numbers
+/// of the narrower type, as a number rounded to the nearest f32 may be.
+Value Evaluator::narrowable(Value v) {
+  using P = arith::CmpIPredicate;
+  Type f32 = b.getF32Type(), i32 = b.getI32Type();
+  auto number = [&](int64_t c) {
+    Value one = constantInt(i32, c);
+    return isVector(v) ? make<vector::BroadcastOp>(like(v, i32), one) : one;
+  };
+  Value near = make<arith::TruncFOp>(like(v, f32), v), back = make<arith::ExtFOp>(v.getType(), near);
+  Value bits = make<arith::BitcastOp>(like(v, i32), near);
+  Value even = make<arith::CmpIOp>(P::eq, make<arith::AndIOp>(bits, number(1)), number(0));
+  Value inexact = make<arith::CmpFOp>(arith::CmpFPredicate::ONE, back, v);
+  Value above = make<arith::CmpFOp>(arith::CmpFPredicate::OGT, make<math::AbsFOp>(back), make<math::AbsFOp>(v));
+  Value other = make<arith::AddIOp>(bits, select(above, number(-1), number(1)));
+  return make<arith::BitcastOp>(like(v, f32), select(make<arith::AndIOp>(inexact, even), other, bits));
+}
+
+/// A 64-bit integer that f64 holds and that rounds to the same narrower float: of one beyond 2^53 the last twelve bits
+/// become one that says whether they were 0.
+Value Evaluator::heldByF64(Value v, bool isUnsigned) {
+  using P = arith::CmpIPredicate;
+  auto number = [&](int64_t c) {
+    Value one = constantInt(b.getI64Type(), c);
+    return isVector(v) ? make<vector::BroadcastOp>(v.getType(), one) : one;
+  };
+  const int64_t end = int64_t(1) << 53;
+  Value small = isUnsigned ? make<arith::CmpIOp>(P::ule, v, number(end))
+                           : make<arith::CmpIOp>(P::ule, make<arith::AddIOp>(v, number(end)), number(2 * end));
+  Value lost = make<arith::CmpIOp>(P::ne, make<arith::AndIOp>(v, number(0xfff)), number(0));
+  Value marked = make<arith::OrIOp>(make<arith::AndIOp>(v, number(~int64_t(0xfff))), select(lost, number(0x800), number(0)));
+  return select(small, v, marked);
+}
+
 Value Evaluator::cast(Value v, Type from, Type to, bool saturate) {
   Type source = scalarType(v), target = computeType(to);
   bool fromFloat = isa<FloatType>(source), toFloat = isa<FloatType>(target);
@@ -204,7 +238,9 @@ Value Evaluator::cast(Value v, Type from, Type to, bool saturate) {
                                         make<arith::CmpFOp>(arith::CmpFPredicate::OLT, v, all(0x1p-127)));
       v = select(small, all(0x1p-127), v);
     }
-    if (source != target)
+    if (source.isF64() && target != to)
+      v = narrowable(v);
+    else if (source != target)
       v = source.getIntOrFloatBitWidth() < target.getIntOrFloatBitWidth()
               ? make<arith::ExtFOp>(like, v)
               : make<arith::TruncFOp>(like, v);
@@ -227,6 +263,14 @@ Value Evaluator::cast(Value v, Type from, Type to, bool saturate) {
     return make<arith::ExtFOp>(like, rounded);
   }
   if (toFloat) {
+    // What f32 does not hold is beyond the greatest number of the other narrow types.
+    if ((to.isBF16() || isa<Float8E8M0FNUType>(to)) && source.getIntOrFloatBitWidth() >= 32) {
+      Type f64 = b.getF64Type();
+      if (source.isInteger(64))
+        v = heldByF64(v, fromUnsigned);
+      v = fromUnsigned ? make<arith::UIToFPOp>(this->like(v, f64), v) : make<arith::SIToFPOp>(this->like(v, f64), v);
+      return cast(v, f64, to, saturate);
+    }
     v = fromUnsigned ? make<arith::UIToFPOp>(like, v) : make<arith::SIToFPOp>(like, v);
     return to == target ? v : cast(v, Float32Type::get(to.getContext()), to, saturate);
   }

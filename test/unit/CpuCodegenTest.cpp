@@ -275,6 +275,32 @@ TEST(CpuTypes, HalfPrecisionRoundsOnceAtTheStore) {
   }
 }
 
+/// By way of f32, whose nearest number lies half-way between two narrower ones, each of these would be the next one.
+TEST(CpuTypes, WideNumbersRoundOnceToHalfPrecision) {
+  auto kernelText = [](const std::string &from, const std::string &to) {
+    std::string x = "tensor<11x" + from + ">", y = "tensor<11x" + to + ">";
+    return "func.func @f(%x: " + x + ") -> " + y + " {\n %0 = lathe.cast %x : (" + x + ") -> " + y + "\n return %0 : " + y + "\n}";
+  };
+  const double tiny = 0x1p-40, inf = std::numeric_limits<double>::infinity();
+  std::vector<double> x = {1 + 0x1p-11 + tiny, 1 + 0x1p-11 - tiny, -1 - 0x1p-11 - tiny, 1 + 0x1p-8 + tiny, 1 + 0x1p-8 - tiny, -1 - 0x1p-8 - tiny,
+                           0x1p-25 * (1 + tiny), 0x1p-300, -inf, 1e300, 1 + 0x1p-11};
+  std::vector<uint16_t> half = {0x3c01, 0x3c00, 0xbc01, 0x3c04, 0x3c04, 0xbc04, 0x0001, 0, 0xfc00, 0x7c00, 0x3c00};
+  std::vector<uint16_t> brain = {0x3f80, 0x3f80, 0xbf80, 0x3f81, 0x3f80, 0xbf81, 0x3300, 0, 0xff80, 0x7f80, 0x3f80};
+  const int64_t tie = (int64_t(1) << 62) + (int64_t(1) << 54);
+  std::vector<int64_t> n = {tie, tie + 1, tie - 1, -tie - 1, -tie + 1, (int64_t(1) << 53) + 1, 257, -1, INT64_MAX, INT64_MIN, (1 << 30) + (1 << 22) + 1};
+  std::vector<uint16_t> whole = {0x5e80, 0x5e81, 0x5e80, 0xde81, 0xde80, 0x5a00, 0x4380, 0xbf80, 0x5f00, 0xdf00, 0x4e81};
+  for (const std::string &target : targets()) {
+    auto run = [&](const char *from, const char *to, const Bytes &in) {
+      CpuKernel kernel(kernelText(from, to), "pointwise.v" + lanes(target), target);
+      EXPECT_EQ(kernel.error, "");
+      return kernel.error.empty() ? valuesOf<uint16_t>(kernel.run({in})[0]) : std::vector<uint16_t>();
+    };
+    EXPECT_EQ(run("f64", "f16", bytesOf(x)), half);
+    EXPECT_EQ(run("f64", "bf16", bytesOf(x)), brain);
+    EXPECT_EQ(run("i64", "bf16", bytesOf(n)), whole);
+  }
+}
+
 TEST(CpuTypes, NegatedBFloat16NeedsNoLibrary) {
   const char *text = R"(
 func.func @f(%x: tensor<2x32xbf16>) -> tensor<2x32xbf16> {
