@@ -32,29 +32,32 @@ struct Mode {
   bool antialias, excludeOutside;
 };
 
-/// Where output position x lies in the input. In f32, as onnxruntime and the reference of ONNX compute
-/// it: which neighbour is nearest halfway between two depends on it.
-float sourceOf(const Mode &m, float x, float scale, float in, float out, float roiStart,
-               float roiEnd) {
+/// Whether something is decided by a place, the nearest neighbour or what is outside: then places are computed in f32, as
+/// onnxruntime and the reference of ONNX do, on which it depends halfway between two. Weights need f64 to be right to the
+/// last bits of f32.
+bool decides(const Mode &m) { return m.interpolation == "nearest" || m.coordinates == "tf_crop_and_resize"; }
+
+/// Where output position x lies in the input, computed in T.
+template <typename T> T sourceOf(const Mode &m, T x, T scale, T in, T out, T roiStart, T roiEnd) {
   const std::string &c = m.coordinates;
   // The exact width; `out` is it rounded down.
-  float width = scale * in;
+  T width = scale * in;
   if (c == "asymmetric")
     return x / scale;
   if (c == "align_corners")
     return out == 1 ? 0 : x * (in - 1) / (width - 1);
   if (c == "pytorch_half_pixel")
-    return out == 1 ? 0 : (x + 0.5f) / scale - 0.5f;
+    return out == 1 ? 0 : (x + T(0.5)) / scale - T(0.5);
   if (c == "tf_half_pixel_for_nn")
-    return (x + 0.5f) / scale;
+    return (x + T(0.5)) / scale;
   if (c == "half_pixel_symmetric") {
-    float adjustment = out / (scale * in);
-    return in / 2 * (1 - adjustment) + (x + 0.5f) / scale - 0.5f;
+    T adjustment = out / (scale * in);
+    return in / 2 * (1 - adjustment) + (x + T(0.5)) / scale - T(0.5);
   }
   if (c == "tf_crop_and_resize")
-    return out == 1 ? 0.5f * (roiStart + roiEnd) * (in - 1)
+    return out == 1 ? T(0.5) * (roiStart + roiEnd) * (in - 1)
                     : roiStart * (in - 1) + x * (roiEnd - roiStart) * (in - 1) / (width - 1);
-  return (x + 0.5f) / scale - 0.5f;
+  return (x + T(0.5)) / scale - T(0.5);
 }
 
 double cubicWeight(double x, double a) {
@@ -108,7 +111,8 @@ AxisPlan planAxis(const Mode &m, int64_t in, int64_t out, double scale, double r
                   double roiEnd) {
   AxisPlan plan{std::vector<SmallVector<Tap, 4>>(out), {}};
   for (int64_t i = 0; i < out; ++i) {
-    double x = sourceOf(m, float(i), float(scale), float(in), float(out), float(roiStart), float(roiEnd));
+    double x = decides(m) ? sourceOf(m, float(i), float(scale), float(in), float(out), float(roiStart), float(roiEnd))
+                          : sourceOf(m, double(i), scale, double(in), double(out), roiStart, roiEnd);
     plan.outside.push_back(m.coordinates == "tf_crop_and_resize" && (x < 0 || x > double(in - 1)));
     double left = std::ceil(x) - 1;
     int64_t start = 0;
@@ -246,12 +250,7 @@ struct RunTimeAxis {
   Value factor;                ///< the scale as data; else out / in
   Value roiStart, roiEnd;
 
-  /// Of places. What is decided by them, the nearest neighbour or what is outside, is decided in f32 as
-  /// sourceOf does; weights need f64 to be right to the last bits of f32.
-  Type type() {
-    bool decides = m.interpolation == "nearest" || m.coordinates == "tf_crop_and_resize";
-    return decides ? Type(e.b.getF32Type()) : Type(e.b.getF64Type());
-  }
+  Type type() { return decides(m) ? Type(e.b.getF32Type()) : Type(e.b.getF64Type()); } ///< Of places.
   Value number(double v) { return e.scalar(v, type()); }
   Value size(const DimExpr &dim) { return e.dimScalar(dim, type()); }
 

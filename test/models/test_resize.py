@@ -82,6 +82,18 @@ def test_symbolic_batch(tmp_path):
     assert "matmul" in kernels and "gather" in kernels
 
 
+def test_known_sizes_weigh_as_exactly(tmp_path):
+    """Where both sizes are known: the weights of places far along an axis are right to the last bits of f32, too."""
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", coordinate_transformation_mode="pytorch_half_pixel")
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 2, 997])
+    engine, _ = build(tmp_path, [node], [image], {"sizes": np.array([1, 1, 2, 90])}, ["y"])
+    x = np.random.default_rng(3).normal(size=(1, 1, 2, 997)).astype(np.float32)
+    places = (np.arange(90) + 0.5) * 997 / 90 - 0.5
+    left = np.floor(places).astype(int)
+    expected = x[..., left] * (1 - (places - left)) + x[..., left + 1] * (places - left)
+    assert lathe_cli.relative_error(lathe_cli.run(engine, tmp_path / "run", inputs={"x": x})["y"], expected) <= 3e-7
+
+
 def test_sizes_of_a_run(tmp_path):
     """The sizes are an input."""
     node = helper.make_node("Resize", ["x", "", "", "v"], ["y"], mode="linear", axes=[2, 3])
