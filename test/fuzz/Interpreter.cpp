@@ -66,7 +66,8 @@ class Interpreter {
 public:
   Interpreter(func::FuncOp main, std::optional<Noise> noise, std::optional<int64_t> rank = std::nullopt)
       : main(main), rank(rank), loops(loopsAround(main.getBody().front())) {
-    if (noise) {
+    late = noise && noise->rounding == Rounding::Late;
+    if (noise && !late) {
       random.emplace(noise->seed);
       rounding = noise->rounding;
     }
@@ -81,7 +82,7 @@ public:
     LATHE_RETURN_IF_ERROR(runRange(program));
     std::vector<Interpreted> results;
     for (Value value : body.getTerminator()->getOperands())
-      results.push_back(values.at(value));
+      results.push_back({as(values.at(value).tensor, dtypeOfElements(value)), values.at(value).inexact});
     return results;
   }
 
@@ -91,7 +92,7 @@ public:
       return internalError("the entry takes " + std::to_string(body.getNumArguments()) + " inputs, not " +
                            std::to_string(inputs.size()));
     for (auto [argument, input] : llvm::zip(body.getArguments(), inputs)) {
-      values[argument] = {input, false};
+      values[argument] = {held(input), false};
       for (auto [dim, size] : llvm::zip(dimsOf(argument), input.dims))
         if (std::optional<std::string> name = symbolName(dim))
           symbols[*name] = size;
@@ -107,7 +108,7 @@ public:
       auto part = hostTensorOf(constant.getValue(), constant.getType(), op->getContext(), rank);
       if (!part)
         return part.status();
-      values[constant] = {std::move(*part), false};
+      values[constant] = {held(std::move(*part)), false};
       return okStatus();
     }
     Exactness exactness = exactnessOf(op);
@@ -121,7 +122,7 @@ public:
         disturb(operands.back());
     }
     // Its attributes are names, which the reference has no form for.
-    auto results = isa<DimFromOp>(op) ? Result<std::vector<HostTensor>>(operands) : evaluateOp(op, operands, symbols);
+    auto results = isa<DimFromOp>(op) ? Result<std::vector<HostTensor>>(operands) : evaluate(op, operands);
     if (!results)
       return results.status();
     if (auto softmax = dyn_cast<SoftmaxOp>(op); random && softmax && softmax.getLog())
@@ -143,6 +144,39 @@ public:
   void set(Value value, HostTensor tensor) { values[value] = {std::move(tensor), true}; }
 
 private:
+  static bool isHalf(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
+  static DType dtypeOfElements(Value value) { return *dtypeOf(elementTypeOf(value)); }
+  static HostTensor as(const HostTensor &tensor, DType dtype) {
+    if (tensor.dtype == dtype)
+      return tensor;
+    HostTensor other(dtype, tensor.dims);
+    for (int64_t i = 0, n = tensor.count(); i < n; ++i)
+      other.setReal(i, tensor.real(i));
+    return other;
+  }
+  /// As it is held between ops.
+  HostTensor held(HostTensor tensor) const { return late && isHalf(tensor.dtype) ? as(tensor, DType::F32) : tensor; }
+
+  Result<std::vector<HostTensor>> evaluate(Operation *op, std::vector<HostTensor> &operands) {
+    if (!late)
+      return evaluateOp(op, operands, symbols);
+    // Conversions round, and bits are those of the type.
+    const bool rounds = isa<CastOp, BitcastOp, ConstantOp>(op);
+    if (isa<BitcastOp>(op))
+      operands[0] = as(operands[0], dtypeOfElements(op->getOperand(0)));
+    SmallVector<Type> types(op->getResultTypes());
+    for (OpResult result : op->getResults())
+      if (!rounds && isHalf(dtypeOfElements(result)))
+        result.setType(withElementType(result.getType(), Float32Type::get(op->getContext())));
+    auto results = evaluateOp(op, operands, symbols);
+    for (auto [result, type] : llvm::zip(op->getResults(), types))
+      result.setType(type);
+    if (results)
+      for (HostTensor &result : *results)
+        result = held(std::move(result));
+    return results;
+  }
+
   static std::optional<std::string> symbolName(const DimExpr &dim) {
     std::string text = dim.str();
     bool name = !text.empty() && (isalpha(static_cast<unsigned char>(text[0])) || text[0] == '_') &&
@@ -227,7 +261,7 @@ private:
       auto sizes = sizesOf(result);
       if (!sizes)
         return sizes.status();
-      Interpreted all{HostTensor(*dtypeOf(cast<TensorType>(result.getType()).getElementType()), *sizes), false};
+      Interpreted all{held(HostTensor(dtypeOfElements(result), *sizes)), false};
       int64_t at = 0;
       for (const Interpreted &row : rows[k])
         for (int64_t i = 0, n = row.tensor.count(); i < n; ++i, ++at, all.inexact |= row.inexact)
@@ -286,6 +320,7 @@ private:
   const DenseMap<Operation *, llvm::SetVector<Operation *>> loops;
   std::optional<Random> random;
   Rounding rounding = Rounding::Drawn;
+  bool late = false;
   llvm::DenseMap<Value, Interpreted> values;
   std::map<std::string, int64_t> symbols;
 };

@@ -24,8 +24,10 @@ struct Interpreted {
 };
 
 /// Which way roundings go: each at random, or all of them away from zero or towards it. Where a single rounding decides,
-/// as in a quotient half-way between two codes, draws may all miss it; the two others do not.
-enum class Rounding { Drawn, Up, Down };
+/// as in a quotient half-way between two codes, draws may all miss it; the two others do not. Late: no errors, but
+/// results of f16 and bf16 stay in f32 until they are cast or given away, as within a kernel, so that they may be too large
+/// or too small for their type.
+enum class Rounding { Drawn, Up, Down, Late };
 
 /// Rounding errors: every read of a value that is the result of inexact arithmetic, and every term of a sum, is off by
 /// two to eight units of rounding of its type; each read by itself, since a compiler may compute a value again in
