@@ -605,6 +605,44 @@ struct Exported {
   bool onHost = true;
 };
 
+/// A tensor with memory of its own: that of the result, where `mayTake` and the context can do without it, or a copy.
+Status exportTensor(Context &context, const lathe_tensor &tensor, bool mayTake, DLManagedTensor **out) {
+  const DlpackType *known = std::ranges::find(dlpackTypes, tensor.dtype, &DlpackType::dtype);
+  if (known == std::end(dlpackTypes))
+    return unsupportedError(tensor.dtype == LATHE_STRING ? "DLPack has no strings: read them with lathe_string_at()"
+                                                         : "DLPack has no such element type");
+  auto exported = std::make_unique<Exported>();
+  exported->device = context.deviceHandle();
+  exported->onHost = exported->device->isHost() || tensor.memory == LATHE_HOST;
+  const auto bytes = lathe_tensor_bytes(tensor.dtype, tensor.rank, tensor.dims);
+  Result<void *> memory = nullptr;
+  if (mayTake)
+    memory = context.handOver(tensor, bytes);
+  if (memory && !*memory)
+    memory = context.copyOut(tensor, bytes);
+  if (!memory)
+    return memory.status();
+  exported->dims.assign(tensor.dims, tensor.dims + tensor.rank);
+  std::string place = exported->device->memoryName();
+  int ordinal = std::atoi(place.substr(place.find(':') + 1).c_str());
+  exported->tensor.dl_tensor = {*memory,
+                                {exported->onHost ? 1 : 2, exported->onHost ? 0 : ordinal},
+                                tensor.rank,
+                                {known->code, known->bits, 1},
+                                exported->dims.data(),
+                                nullptr,
+                                0};
+  exported->tensor.deleter = [](DLManagedTensor *self) {
+    auto *e = static_cast<Exported *>(self->manager_ctx);
+    void *data = e->tensor.dl_tensor.data;
+    e->onHost ? e->device->freeHost(data) : e->device->freeResult(data);
+    delete e;
+  };
+  exported->tensor.manager_ctx = exported.get();
+  *out = &exported.release()->tensor;
+  return okStatus();
+}
+
 } // namespace
 
 lathe_error *lathe_tensor_from_dlpack(const DLManagedTensor *managed, lathe_tensor *out) {
@@ -637,35 +675,17 @@ lathe_error *lathe_tensor_to_dlpack(lathe_context *c, const lathe_tensor *tensor
   return guarded([&]() -> Status {
     if (!c || !tensor || !out)
       return usageError("lathe_tensor_to_dlpack: a pointer is NULL");
-    const DlpackType *known = std::ranges::find(dlpackTypes, tensor->dtype, &DlpackType::dtype);
-    if (known == std::end(dlpackTypes))
-      return unsupportedError(tensor->dtype == LATHE_STRING ? "DLPack has no strings: read them with lathe_string_at()"
-                                                            : "DLPack has no such element type");
-    Result<void *> memory = c->context->copyOut(
-        *tensor, lathe_tensor_bytes(tensor->dtype, tensor->rank, tensor->dims));
-    if (!memory)
-      return memory.status();
-    auto exported = std::make_unique<Exported>();
-    exported->device = c->context->deviceHandle();
-    exported->onHost = exported->device->isHost() || tensor->memory == LATHE_HOST;
-    exported->dims.assign(tensor->dims, tensor->dims + tensor->rank);
-    std::string place = exported->device->memoryName();
-    int ordinal = std::atoi(place.substr(place.find(':') + 1).c_str());
-    exported->tensor.dl_tensor = {*memory,
-                                  {exported->onHost ? 1 : 2, exported->onHost ? 0 : ordinal},
-                                  tensor->rank,
-                                  {known->code, known->bits, 1},
-                                  exported->dims.data(),
-                                  nullptr,
-                                  0};
-    exported->tensor.deleter = [](DLManagedTensor *self) {
-      auto *e = static_cast<Exported *>(self->manager_ctx);
-      void *data = e->tensor.dl_tensor.data;
-      e->onHost ? e->device->freeHost(data) : e->device->freeResult(data);
-      delete e;
-    };
-    exported->tensor.manager_ctx = exported.get();
-    *out = &exported.release()->tensor;
+    return exportTensor(*c->context, *tensor, /*mayTake=*/false, out);
+  });
+}
+
+lathe_error *lathe_tensor_take_dlpack(lathe_context *c, lathe_tensor *tensor, DLManagedTensor **out) {
+  return guarded([&]() -> Status {
+    if (!c || !tensor || !out)
+      return usageError("lathe_tensor_take_dlpack: a pointer is NULL");
+    LATHE_RETURN_IF_ERROR(exportTensor(*c->context, *tensor, /*mayTake=*/true, out));
+    tensor->data = nullptr;
+    tensor->bytes = 0;
     return okStatus();
   });
 }

@@ -185,6 +185,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "lathe_tensor_from_dlpack": (Error, [c_void_p, POINTER(CTensor)]),
     "lathe_tensor_to_dlpack": (Error, [c_void_p, POINTER(CTensor),
                                        POINTER(POINTER(DLManagedTensor))]),
+    "lathe_tensor_take_dlpack": (Error, [c_void_p, POINTER(CTensor),
+                                         POINTER(POINTER(DLManagedTensor))]),
     "lathe_fingerprint": (c_uint64, [POINTER(CTensor), c_size_t]),
     "lathe_engine_open": (Error, [c_char_p, POINTER(c_void_p)]),
     "lathe_engine_open_memory": (Error, [c_char_p, c_size_t, POINTER(c_void_p)]),

@@ -310,5 +310,5 @@ def take_output(context: Any, tensor: CTensor) -> Tensor | StringTensor:
     if _abi.DTYPES[tensor.dtype] == "string":
         return StringTensor(_strings.unpack(tensor))
     managed = POINTER(DLManagedTensor)()
-    _abi.runtime().lathe_tensor_to_dlpack(context, byref(tensor), byref(managed))
+    _abi.runtime().lathe_tensor_take_dlpack(context, byref(tensor), byref(managed))
     return Tensor(managed, _abi.DTYPES[tensor.dtype])

@@ -378,6 +378,27 @@ void Context::resetCounters() {
   sums = fresh;
 }
 
+Result<void *> Context::handOver(const lathe_tensor &t, size_t bytes) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  if (device->isHost() || t.memory != LATHE_DEVICE || !t.data || t.rank < 0 || t.rank > LATHE_MAX_RANK || !isRowMajor(t))
+    return nullptr;
+  LATHE_RETURN_IF_ERROR(drain());
+  for (auto &[program, memory] : entries)
+    for (PortMemories &ports : memory.ports)
+      for (size_t i = 0; i < ports.outputs.size(); ++i) {
+        Block &block = ports.outputs[i].device;
+        if (block.data() != t.data || !block.ofResults() || bytes > block.bytes() || block.bytes() / 2 > std::max<size_t>(bytes, 64))
+          continue; // of a block that was made for more most would lie idle
+        const auto lieThere = std::ranges::count_if(program->plan.outputs, [&](const engine::Port &port) {
+          const engine::Buffer &root = program->plan.buffers[program->buffers[port.buffer].root];
+          return root.kind == engine::BufferKind::Output && root.index == static_cast<int32_t>(i);
+        });
+        return lieThere > 1 ? nullptr : block.handOver();
+      }
+  return nullptr;
+}
+
 Result<void *> Context::copyOut(const lathe_tensor &t, size_t bytes) {
   Exclusive exclusive(busy);
   LATHE_RETURN_IF_ERROR(exclusive.status());

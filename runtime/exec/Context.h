@@ -242,6 +242,9 @@ public:
   const std::string &target() const { return targetName; }
   int64_t rank() const { return communicator ? communicator->rank() : 0; }
   int64_t ranks() const { return communicator ? communicator->ranks() : 1; }
+  /// The memory of a result for its caller, freed by Device::freeResult: the context makes other for the next run. Null
+  /// where it is not by itself, or a graph knows its place.
+  Result<void *> handOver(const lathe_tensor &tensor, size_t bytes);
   /// A copy of the tensor's values in new memory of the same kind; row-major.
   Result<void *> copyOut(const lathe_tensor &tensor, size_t bytes);
   const std::shared_ptr<Device> &deviceHandle() const { return device; }

@@ -21,10 +21,12 @@ Run::Run(Context &context, const Program &program, uint64_t number, int slot)
   clear();
   if (ports.inputs.size() == plan.inputs.size() && ports.outputs.size() == plan.outputs.size())
     return;
-  for (auto [list, count] : {std::pair(&ports.inputs, plan.inputs.size()),
-                             std::pair(&ports.outputs, plan.outputs.size())})
-    for (size_t i = 0; i < count; ++i)
-      list->push_back({Block(device, false), Block(device, true), {}, {}});
+  // Where addresses are looked up anew in each run, callers may keep the memory of results.
+  const bool mayLeave = !program.capturable && !device.isHost() && !context.peers;
+  for (size_t i = 0; i < plan.inputs.size(); ++i)
+    ports.inputs.push_back({Block(device, false), Block(device, true), {}, {}});
+  for (size_t i = 0; i < plan.outputs.size(); ++i)
+    ports.outputs.push_back({mayLeave ? Block::ofResults(device) : Block(device, false), Block(device, true), {}, {}});
 }
 
 Status Run::prepare() {

@@ -12,6 +12,7 @@ Block &Block::operator=(Block &&other) noexcept {
     release();
     device = other.device;
     onHost = other.onHost;
+    isResult = other.isResult;
     grow = std::move(other.grow);
     memory = std::exchange(other.memory, nullptr);
     capacity = std::exchange(other.capacity, 0);
@@ -19,9 +20,21 @@ Block &Block::operator=(Block &&other) noexcept {
   return *this;
 }
 
+Result<void *> Block::allocate(size_t bytes) {
+  return onHost     ? device->allocateHost(bytes)
+         : isResult ? device->allocateResult(bytes)
+                    : device->allocate(bytes);
+}
+
+void Block::free(void *block) {
+  onHost     ? device->freeHost(block)
+  : isResult ? device->freeResult(block)
+             : device->free(block);
+}
+
 void Block::release() {
   if (memory && device)
-    onHost ? device->freeHost(memory) : device->free(memory);
+    free(memory);
   memory = nullptr;
   capacity = 0;
 }
@@ -39,7 +52,7 @@ Status Block::reserve(size_t bytes, bool &moved, bool preserve) {
     moved = true;
     return okStatus();
   }
-  Result<void *> fresh = onHost ? device->allocateHost(bytes) : device->allocate(bytes);
+  Result<void *> fresh = allocate(bytes);
   if (!fresh)
     return fresh.status();
   // Work in flight may still use the old memory.
@@ -53,7 +66,7 @@ Status Block::reserve(size_t bytes, bool &moved, bool preserve) {
       status = device->sync();
   }
   if (!status.ok()) {
-    onHost ? device->freeHost(*fresh) : device->free(*fresh);
+    free(*fresh);
     return status;
   }
   release();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lathe::runtime {
@@ -18,6 +19,12 @@ class Block {
 public:
   Block() = default;
   Block(Device &device, bool onHost) : device(&device), onHost(onHost) {}
+  /// Of memory that callers may get: what they give back is used again (Device::allocateResult).
+  static Block ofResults(Device &device) {
+    Block made(device, false);
+    made.isResult = true;
+    return made;
+  }
   /// Memory of somebody else's that grows where it is: `grow` sees to so many bytes and says where they are.
   explicit Block(std::function<Result<void *>(size_t bytes)> grow) : grow(std::move(grow)) {}
   Block(Block &&other) noexcept { *this = std::move(other); }
@@ -28,6 +35,12 @@ public:
   /// is; `preserve`: the old contents are copied. After an error the block is as it was.
   Status reserve(size_t bytes, bool &moved, bool preserve = false);
   void release();
+  /// Of a block of results: the memory, which whoever called frees by Device::freeResult; the block has none then.
+  void *handOver() {
+    capacity = 0;
+    return std::exchange(memory, nullptr);
+  }
+  bool ofResults() const { return isResult; }
   /// What to reserve for `bytes` in a block of `capacity` that staging grows in small steps:
   /// an eighth more than before at least, so that addresses rarely change.
   static size_t roomFor(size_t bytes, size_t capacity) {
@@ -38,8 +51,11 @@ public:
   size_t bytes() const { return capacity; }
 
 private:
+  Result<void *> allocate(size_t bytes);
+  void free(void *memory);
+
   Device *device = nullptr;
-  bool onHost = false;
+  bool onHost = false, isResult = false;
   std::function<Result<void *>(size_t bytes)> grow;
   void *memory = nullptr;
   size_t capacity = 0;

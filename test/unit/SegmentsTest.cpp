@@ -192,6 +192,67 @@ TEST(Segments, KnowTheIteration) {
   EXPECT_EQ(countsOf(gpu), (Counts{4, 7}));
 }
 
+/// What a caller takes is not copied, nor written by the runs behind; and the memory that he gives back is used again.
+TEST(Segments, HandOverResults) {
+  Gpu gpu({makeSizesPlan()});
+  installPacking();
+  auto runOnce = [&](int64_t positive, lathe_tensor &y) {
+    std::vector<float> x = mixed(600, positive);
+    Dims dims = {600};
+    y = {};
+    y.memory = LATHE_DEVICE;
+    gpu.run({rt::tensor(x, dims)}, {&y, 1});
+  };
+  auto taken = [&](lathe_tensor &y) {
+    DLManagedTensor *out = nullptr;
+    EXPECT_EQ(lathe_tensor_take_dlpack(gpu.context.get(), &y, &out), nullptr);
+    EXPECT_EQ(y.data, nullptr);
+    EXPECT_EQ(y.bytes, 0u);
+    return out;
+  };
+  lathe_tensor y{};
+  runOnce(30, y);
+  void *place = y.data;
+  DLManagedTensor *first = taken(y);
+  EXPECT_EQ(first->dl_tensor.data, place);
+  EXPECT_EQ(first->dl_tensor.shape[0], 30);
+  runOnce(20, y);
+  EXPECT_NE(y.data, place);
+  EXPECT_EQ(static_cast<const float *>(first->dl_tensor.data)[29], 329.0f);
+  EXPECT_EQ(static_cast<const float *>(y.data)[19], 219.0f);
+  DLManagedTensor *second = taken(y);
+  first->deleter(first);
+  runOnce(30, y);
+  EXPECT_EQ(y.data, place);
+  EXPECT_EQ(static_cast<const float *>(second->dl_tensor.data)[19], 219.0f);
+  second->deleter(second);
+  // A block that is far too large stays, and few bytes of it are copied.
+  runOnce(60, y);
+  runOnce(1, y);
+  place = y.data;
+  DLManagedTensor *few = taken(y);
+  EXPECT_NE(few->dl_tensor.data, place);
+  EXPECT_EQ(*static_cast<const float *>(few->dl_tensor.data), 10.0f);
+  few->deleter(few);
+}
+
+/// A graph knows where the results of its program lie: they are copied.
+TEST(Segments, HandOverNothingThatAGraphKnows) {
+  Gpu gpu({makeScalePlan("sm_90a", true)});
+  std::vector<float> x = makeInput(2);
+  Dims dims = {2, 4};
+  lathe_tensor y{};
+  y.memory = LATHE_DEVICE;
+  gpu.run({rt::tensor(x, dims)}, {&y, 1});
+  void *place = y.data;
+  DLManagedTensor *out = nullptr;
+  ASSERT_EQ(lathe_tensor_take_dlpack(gpu.context.get(), &y, &out), nullptr);
+  EXPECT_EQ(y.data, nullptr);
+  EXPECT_NE(out->dl_tensor.data, place);
+  EXPECT_EQ(out->dl_tensor.shape[0], 2);
+  out->deleter(out);
+}
+
 /// Results that the caller keeps lie elsewhere the next time: such a segment is launched step by step, not captured anew.
 TEST(Segments, AreNotCapturedForResultsInTurn) {
   Gpu gpu({makeSizesPlan()});

@@ -369,6 +369,10 @@ LATHE_API int32_t lathe_context_ranks(const lathe_context *);
  * calls its deleter. */
 LATHE_API lathe_error *lathe_tensor_to_dlpack(lathe_context *, const lathe_tensor *,
                                               DLManagedTensor **out);
+/* The same of a result that the caller has no further use for: where the context can do without its memory it is
+ * handed over, and nothing is copied (results on a GPU, of an engine whose sizes come with the data or in which the
+ * host takes part). `data` of the tensor is NULL and `bytes` 0 afterwards. Waits for the steps that were submitted. */
+LATHE_API lathe_error *lathe_tensor_take_dlpack(lathe_context *, lathe_tensor *, DLManagedTensor **out);
 
 /*--- states -------------------------------------------------------------*/
 
