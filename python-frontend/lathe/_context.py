@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import addressof, byref, c_int64, c_size_t, c_void_p, create_string_buffer, sizeof
 from typing import TYPE_CHECKING, Any, Callable, Union
@@ -14,7 +15,7 @@ from . import _abi
 from ._abi import CCounters, COptions, CTensor, CWorld, text
 from ._errors import Code, Error
 from ._report import Memory, Profile, ProfileEvent, ProfileRow
-from ._tensor import HOST, Array, Place, Tensor, borrowed_array, input_tensor, numpy_dtype, take_output
+from ._tensor import HOST, LEGACY_STREAM, Array, Place, Tensor, borrowed_array, input_tensor, numpy_dtype, take_output
 
 if TYPE_CHECKING:
     from ._async import Worker
@@ -142,7 +143,8 @@ class Member:
             else:
                 stream = c_void_p()
                 self._library.lathe_context_input_stream(self._handle, byref(stream))
-                self._placed = Place(self.device, stream.value or 0)
+                wait_for = functools.partial(self._library.lathe_context_wait_for, self._handle)
+                self._placed = Place(self.device, stream.value or 0, wait_for)
         return self._placed
 
     def _given(self, entry: str, inputs: Inputs) -> Given:
@@ -223,7 +225,7 @@ class Context(Member):
             if graphs:
                 raise Error(Code.USAGE, "the default stream can be in no CUDA graph: give a stream of its own, or "
                             "graphs=False", "stream")
-            stream = 1  # CU_STREAM_LEGACY, because 0 is none
+            stream = LEGACY_STREAM
         options = COptions(sizeof(COptions), threads, target.encode() if target else None, stream,
                            not graphs, not pinning, not overlap)
         if deadline is not None:

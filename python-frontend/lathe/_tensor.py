@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+from collections.abc import Callable
 from ctypes import POINTER, byref, c_char_p, c_int64, c_void_p, cast, py_object
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _abi, _narrow, _strings
+from . import _abi, _exchange, _narrow, _strings
 from ._abi import CTensor, DLManagedTensor, DLManagedTensorVersioned
 from ._errors import Code, Error
 
@@ -39,6 +40,7 @@ BY_NUMPY.update({names[0]: dtype for dtype, names in ML.items()})
 # The newest DLPack that is spoken; consumers that ask for none get capsules of before 1.0.
 DLPACK = (1, 0)
 CPU, CUDA = 1, 2  # device types of DLPack
+LEGACY_STREAM = 1  # CU_STREAM_LEGACY, the default stream, because 0 is none
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [py_object, c_char_p]
@@ -68,10 +70,11 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 class Place(NamedTuple):
     """Where inputs are read: a device as contexts name it, and of a GPU the stream (CUstream) that steps begin
-    behind, which those who make inputs let wait for them."""
+    behind, which those who make inputs let wait for them, and what lets it wait for a stream of theirs."""
 
     device: str = "cpu"
     stream: int = 0
+    wait_for: Callable[[int], Any] | None = None
 
 
 HOST = Place()
@@ -137,6 +140,13 @@ def _from_managed(value: Tensor) -> tuple[CTensor, tuple[Any, ...]]:
     return tensor, (value,)
 
 
+def _check_device(number: int, where: str, place: Place) -> None:
+    """A value on a GPU must lie in memory of the place."""
+    name, _, at = place.device.partition(":")
+    if name == "cpu" or int(at or 0) != number:
+        raise Error(Code.USAGE, f"it is on cuda:{number}, and the context on {place.device}", where)
+
+
 def _stream_for(value: Any, where: str, place: Place) -> dict[str, int]:
     """What a producer is told of streams: on a GPU that which shall wait for the value, on the CPU nothing. The value
     must lie in host memory, or in that of the place."""
@@ -146,13 +156,30 @@ def _stream_for(value: Any, where: str, place: Place) -> dict[str, int]:
         raise Error(Code.USAGE, f"it gives no DLPack: {problem}", where) from problem
     if device != CUDA:
         return {}
-    name, _, at = place.device.partition(":")
-    if name == "cpu" or int(at or 0) != number:
-        raise Error(Code.USAGE, f"it is on cuda:{number}, and the context on {place.device}", where)
+    _check_device(number, where, place)
     return {"stream": place.stream}
 
 
+def _seen(producer: _exchange.Producer, value: Any, where: str, place: Place) -> tuple[CTensor, tuple[Any, ...]] | None:
+    """As _from_dlpack, by a view; None where the producer gives none."""
+    try:
+        view = producer.view(value)
+    except (BufferError, RuntimeError, ValueError):
+        return None
+    device, number = view.device.device_type, view.device.device_id
+    if device == CUDA:
+        _check_device(number, where, place)
+        if place.wait_for is None:
+            return None
+        place.wait_for(producer.stream(device, number) or LEGACY_STREAM)
+    tensor = CTensor()
+    _abi.runtime().lathe_tensor_from_dlpack(byref(view), byref(tensor))  # whose first member is the view
+    return tensor, (value, view)
+
+
 def _from_dlpack(value: Any, where: str, place: Place) -> tuple[CTensor, tuple[Any, ...]]:
+    if (producer := _exchange.producer_of(value)) and (seen := _seen(producer, value, where, place)):
+        return seen
     if getattr(value, "is_neg", bool)():  # torch's own bit, of which DLPack knows nothing
         value = value.resolve_neg()
     stream = _stream_for(value, where, place)

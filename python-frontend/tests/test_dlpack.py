@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """DLPack of both forms, in and out, without copies."""
 import asyncio
+import ctypes
 import gc
 import threading
 
@@ -10,7 +11,7 @@ from conftest import double_model
 from onnx import TensorProto
 
 import lathe
-from lathe import _tensor
+from lathe import _exchange, _tensor
 
 
 @pytest.fixture
@@ -186,3 +187,58 @@ def test_other_devices(on_fake_gpu, affine):
         assert raised.value.code == lathe.Code.USAGE and raised.value.location == "input 'x'"
     with pytest.raises(lathe.Error, match="no streams on this device"):
         affine[0].context().wait_for(3)
+
+
+def exchanging(view, stream):
+    """A type of tensors with DLPack's table of C functions, and what must live as long."""
+    functions = _exchange._VIEW(view), _exchange._STREAM(stream)
+    table = _exchange._Table(1, 3, None, None, None, None, *(ctypes.cast(f, ctypes.c_void_p) for f in functions))
+    capsule = _tensor._capsule_new(ctypes.addressof(table), _exchange._CAPSULE, None)
+    return type("Exchanging", (OnDevice,), {_exchange._NAME: capsule}), (functions, table)
+
+
+def test_views_on_a_gpu(on_fake_gpu):
+    """Where a producer has C functions no capsule is made, and runs begin behind the stream that is current there."""
+    engine, context, tensor = on_fake_gpu
+    asked, owner = [], engine.context("fake:0")
+
+    def view(value, out):
+        out[0] = value.tensor._managed.contents.dl_tensor
+        out[0].device.device_id = value.device[1]
+        return 0
+
+    def stream(device, number, out):
+        asked.append((device, number))
+        out[0] = owner._place.stream
+        return 0
+
+    kind, _alive = exchanging(view, stream)
+    value = kind(tensor)
+    result = context.run([value])["y"].numpy()
+    np.testing.assert_array_equal(result, context.run([tensor])["y"].numpy())
+    assert asked == [(2, 0)] and not value.asked
+    with pytest.raises(lathe.Error, match=f"it is on cuda:1, and the context on {context.device}"):
+        context.run([kind(tensor, (2, 1))])
+
+    class More(kind):  # its memory may not be all of it
+        pass
+
+    context.run([More(tensor)])
+    assert len(asked) == 1
+
+
+def test_views_of_torch(affine):
+    torch = pytest.importorskip("torch")
+    if _exchange.producer_of(torch.ones(1)) is None:
+        pytest.skip("this torch has no table of C functions")
+    engine, _, weight, bias = affine
+    x = torch.linspace(-1, 1, 24).reshape(8, 3).t()
+    want = np.maximum(x.numpy() @ weight + bias, 0)
+    np.testing.assert_allclose(engine.run([x])["y"].numpy(), want, rtol=1e-5, atol=1e-6)
+    with pytest.raises(lathe.Error, match="it gives no DLPack: .*requires? grad"):
+        engine.run([x.clone().requires_grad_()])
+    with pytest.raises(lathe.Error, match="input 'x': it gives no DLPack"):
+        engine.run([x.to_sparse()])
+    negative = torch.complex(torch.ones(3, 8), x).conj().imag
+    assert negative.is_neg()
+    np.testing.assert_array_equal(engine.run([negative])["y"].numpy(), engine.run([-x])["y"].numpy())
