@@ -387,6 +387,7 @@ class Step:
                  inputs: Any) -> None:
         self.number = number
         self._context, self._results, self._outputs, self._inputs = context, results, outputs, inputs
+        self._taken: dict[str, Tensor | Any] | None = None
 
     @property
     def ended(self) -> bool:
@@ -396,12 +397,13 @@ class Step:
         return bool(value.value)
 
     def wait(self, timeout: float | None = None) -> dict[str, Tensor | Any]:
-        """{output name: Tensor}, as Context.run gives; `timeout` in seconds, else the context's."""
+        """{output name: Tensor}, as Context.run gives, each time the same; `timeout` in seconds, else the context's."""
         context = self._context
         context._library.lathe_wait(context._handle, self.number,
                                     -1 if timeout is None else int(timeout * 1e9))
-        return {p.name: take_output(context._handle, o)
-                for p, o in zip(self._results, self._outputs)}
+        if self._taken is None:
+            self._taken = {p.name: take_output(context._handle, o) for p, o in zip(self._results, self._outputs)}
+        return self._taken
 
     def cancel(self) -> None:
         """Cancels this step and those behind it; from any thread."""

@@ -98,15 +98,19 @@ class GroupStep:
                  inputs: Any) -> None:
         self.number = number
         self._group, self._results, self._outputs, self._inputs = group, results, outputs, inputs
+        self._taken: list[dict[str, Tensor | Any]] | None = None
 
     def wait(self, timeout: float | None = None) -> list[dict[str, Tensor | Any]]:
-        """A {output name: Tensor} of each member, in order; `timeout` in seconds, else the group's."""
+        """A {output name: Tensor} of each member, in order, each time the same; `timeout` in seconds,
+        else the group's."""
         group, count = self._group, len(self._results)
         group._library.lathe_group_wait(group._owned.handle, self.number,
                                         -1 if timeout is None else int(timeout * 1e9))
-        return [{p.name: take_output(member._handle, self._outputs[i * count + o])
-                 for o, p in enumerate(self._results)}
-                for i, member in enumerate(group.members)]
+        if self._taken is None:
+            self._taken = [{p.name: take_output(member._handle, self._outputs[i * count + o])
+                            for o, p in enumerate(self._results)}
+                           for i, member in enumerate(group.members)]
+        return self._taken
 
     def cancel(self) -> None:
         """Cancels this step and those behind it; from any thread."""

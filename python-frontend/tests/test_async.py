@@ -47,6 +47,7 @@ def test_results_of_steps_in_flight_are_apart(affine):
         for x, step in zip(inputs, steps):
             np.testing.assert_allclose(step.wait()["y"].numpy(), np.maximum(x @ weight + bias, 0),
                                        rtol=1e-5, atol=1e-6)
+            assert step.wait() is step.wait()
 
 
 def test_one_fails_the_others_do_not(affine):
