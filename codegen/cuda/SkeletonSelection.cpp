@@ -1,7 +1,7 @@
 //===- SkeletonSelection.cpp - elements in order --------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills topk.cuh, topk_few.cuh, sort.cuh and nonzero.cuh: what is compared, and where places are stored; and scan.cuh:
+// Fills topk.cuh, topk_few.cuh, sort.cuh, nonzero.cuh and marks.cuh: what is compared, and where places are stored; and scan.cuh:
 // what is combined from element to element.
 //
 //===----------------------------------------------------------------------===//
@@ -74,36 +74,69 @@ FailureOr<std::string> topKText(const KernelSource &kernel, const KernelConfig &
   return holes.text(config.form->memory.text(config, text));
 }
 
+/// Stores places and what follows from them; `count` is a result that is none of them.
+static void addStore(Holes &holes, Value places, ValueRange results, Value count) {
+  holes.method("store", {"rank", "place"}, Type(), 1, [&](Evaluator &e, ValueRange p) {
+    Indices rank = {Index(p[0])};
+    e.bind(places, rank, e.indexToValue(Index(p[1]), e.b.getI64Type()));
+    for (auto [o, v] : llvm::enumerate(results))
+      if (v != count)
+        e.store(e.eval(v, rank), v, e.outputArg(o), rank);
+    return Value();
+  });
+}
+static void addFinish(Holes &holes, ValueRange results, Value count) {
+  holes.method("finish", {"unused", "count"}, Type(), 1, [&](Evaluator &e, ValueRange p) {
+    for (auto [o, v] : llvm::enumerate(results))
+      if (v == count)
+        e.store(e.indexToValue(Index(p[1]), e.b.getI64Type()), v, e.outputArg(o), {});
+    return Value();
+  });
+}
+static void addFlag(Holes &holes, Value flags) {
+  holes.line("LATHE_METHOD u8 *work() const { return (u8 *)work0; }");
+  holes.method("flag", {"place"}, elementTypeOf(flags), 1, [&](Evaluator &e, ValueRange p) { return e.eval(flags, {Index(p[0])}); });
+}
+
+static FailureOr<std::string> markText(Holes &holes, const KernelConfig &config, MarkFlagsOp op, ValueRange results) {
+  addFlag(holes, op.getFlags());
+  holes.method("mark", {"at", "word"}, Type(), 1, [&](Evaluator &e, ValueRange p) {
+    Indices at = {Index(p[0])};
+    for (auto [o, v] : llvm::enumerate(results))
+      if (v == op.getMarks())
+        e.store(e.indexToValue(Index(p[1]), e.b.getI64Type()), v, e.outputArg(o), at);
+    return Value();
+  });
+  addFinish(holes, results, op.getCount());
+  return holes.text(config.form->memory.text(config, MemoryText{"1", holes.dim(dimOf(op.getFlags(), 0))}));
+}
+
+static FailureOr<std::string> placesText(Holes &holes, const KernelConfig &config, MarkedPlacesOp op, ValueRange results) {
+  holes.method("marked", {"at"}, elementTypeOf(op.getMarks()), 1, [&](Evaluator &e, ValueRange p) { return e.eval(op.getMarks(), {Index(p[0])}); });
+  addStore(holes, op.getPlaces(), results, Value());
+  MemoryText text{"1", holes.dim(op.getLength().expr())};
+  text.wanted = holes.dim(dimOf(results[0], 0));
+  return holes.text(config.form->memory.text(config, text));
+}
+
 FailureOr<std::string> nonzeroText(const KernelSource &kernel, const KernelConfig &config) {
   Holes holes(kernel, config);
+  ValueRange results = kernel.body->getTerminator()->getOperands();
+  for (MarkFlagsOp op : kernel.body->getOps<MarkFlagsOp>())
+    return markText(holes, config, op, results);
+  for (MarkedPlacesOp op : kernel.body->getOps<MarkedPlacesOp>())
+    return placesText(holes, config, op, results);
   NonzeroOp op = anchorOf<NonzeroOp>(kernel);
   if (!op)
     return failure();
-  Type i64 = IntegerType::get(op.getContext(), 64);
-  holes.line("LATHE_METHOD u8 *work() const { return (u8 *)work0; }");
-  holes.method("flag", {"place"}, IntegerType::get(op.getContext(), 1), 1, [&](Evaluator &e, ValueRange p) {
-    return e.eval(op.getFlags(), {Index(p[0])});
-  });
+  addFlag(holes, op.getFlags());
   // Either result may be of no use to anybody; and of the places those that are there may be all that is wanted.
-  ValueRange results = kernel.body->getTerminator()->getOperands();
   DimExpr wanted = 0;
   for (Value v : results)
     if (v != op.getCount())
       wanted = dimOf(v, 0);
-  holes.method("store", {"rank", "place"}, Type(), 1, [&](Evaluator &e, ValueRange p) {
-    Indices rank = {Index(p[0])};
-    e.bind(op.getPlaces(), rank, e.indexToValue(Index(p[1]), i64));
-    for (auto [o, v] : llvm::enumerate(results))
-      if (v != op.getCount())
-        e.store(e.eval(v, rank), v, e.outputArg(o), rank);
-    return Value();
-  });
-  holes.method("finish", {"unused", "count"}, Type(), 1, [&](Evaluator &e, ValueRange p) {
-    for (auto [o, v] : llvm::enumerate(results))
-      if (v == op.getCount())
-        e.store(e.indexToValue(Index(p[1]), i64), v, e.outputArg(o), {});
-    return Value();
-  });
+  addStore(holes, op.getPlaces(), results, op.getCount());
+  addFinish(holes, results, op.getCount());
   MemoryText text{"1", holes.dim(dimOf(op.getFlags(), 0))};
   text.wanted = holes.dim(wanted);
   return holes.text(config.form->memory.text(config, text));

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "lathe/ir/Selection.h"
 
+#include "lathe/support/FlagMarks.h"
+
 #include "mlir/IR/Builders.h"
 
 using namespace mlir;
@@ -86,6 +88,39 @@ Maps NonzeroOp::getAccessMaps() {
 OperandAccess NonzeroOp::getAccess(unsigned) { return OperandAccess::rows({0}); }
 
 //===----------------------------------------------------------------------===//
+// MarkFlags, MarkedPlaces
+//===----------------------------------------------------------------------===//
+
+LogicalResult MarkFlagsOp::inferReturnTypes(MLIRContext *context, std::optional<Location> loc,
+                                            Adaptor adaptor, SmallVectorImpl<Type> &types) {
+  std::vector<DimExpr> dims = dimsOf(adaptor.getFlags());
+  if (dims.size() != 1 || !elementTypeOf(adaptor.getFlags()).isInteger(1))
+    return emitOptionalError(loc, "mark_flags_c1: flags are no vector of i1");
+  Type whole = IntegerType::get(context, 64);
+  types.push_back(tensorType(whole, {flagMarks(dims[0])}));
+  types.push_back(tensorType(whole, ArrayRef<int64_t>{}));
+  return success();
+}
+OpClass MarkFlagsOp::getOpClass() { return OpClass::Scan; }
+Iterators MarkFlagsOp::getIterators() { return {utils::IteratorType::parallel}; }
+Maps MarkFlagsOp::getAccessMaps() { return {identityOf(getFlags()), AffineMap(), AffineMap()}; } // a flag is asked for once
+OperandAccess MarkFlagsOp::getAccess(unsigned) { return OperandAccess::rows({0}); }
+
+LogicalResult MarkedPlacesOp::inferReturnTypes(MLIRContext *context, std::optional<Location> loc,
+                                               Adaptor adaptor, SmallVectorImpl<Type> &types) {
+  const DimExpr length = adaptor.getLength().expr();
+  Type whole = IntegerType::get(context, 64);
+  if (elementTypeOf(adaptor.getMarks()) != whole || dimsOf(adaptor.getMarks()) != std::vector{flagMarks(length)})
+    return emitOptionalError(loc, "marked_places_c1: marks of ", length.str(), " flags are ", flagMarks(length).str(), " of i64");
+  types.push_back(tensorType(whole, {length}));
+  return success();
+}
+OpClass MarkedPlacesOp::getOpClass() { return OpClass::Scan; }
+Iterators MarkedPlacesOp::getIterators() { return {utils::IteratorType::parallel}; }
+Maps MarkedPlacesOp::getAccessMaps() { return {AffineMap(), identityOf(getPlaces())}; }
+OperandAccess MarkedPlacesOp::getAccess(unsigned) { return {}; }
+
+//===----------------------------------------------------------------------===//
 // Nms
 //===----------------------------------------------------------------------===//
 
@@ -128,6 +163,14 @@ std::optional<SelectionSizes> selectionOf(Block &body) {
       if (result != op.getCount())
         count = dimOf(result, 0); // of a slice of them, maybe
     return SelectionSizes{SelectionSizes::Kind::Nonzero, DimExpr(1), length, count, 32};
+  }
+  for (MarkFlagsOp op : body.getOps<MarkFlagsOp>()) {
+    DimExpr length = dimOf(op.getFlags(), 0);
+    return SelectionSizes{SelectionSizes::Kind::Mark, DimExpr(1), length, length, 32};
+  }
+  for (MarkedPlacesOp op : body.getOps<MarkedPlacesOp>()) {
+    Value places = body.getTerminator()->getOperand(0); // a slice of them, maybe
+    return SelectionSizes{SelectionSizes::Kind::MarkedPlaces, DimExpr(1), op.getLength().expr(), dimOf(places, 0), 32};
   }
   for (NmsOp op : body.getOps<NmsOp>()) {
     std::vector<DimExpr> dims = dimsOf(op.getOrder());

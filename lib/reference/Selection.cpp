@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Call.h"
 
+#include "lathe/support/FlagMarks.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -68,6 +70,49 @@ void nonzero(Call &call) {
   call.results[1].setInteger(0, count);
 }
 
+
+void markFlags(Call &call) {
+  if (!call.expectInputs(1, 1, 2))
+    return;
+  const Tensor &flags = call.in(0);
+  const int64_t length = flags.count(), shares = (length + kFlagsOfShare - 1) / kFlagsOfShare;
+  call.require(call.results.size() == 2 && flags.rank() == 1 && flags.dtype == DType::Bool &&
+                   call.results[0].dims == std::vector<int64_t>{shares + (length + 63) / 64} && call.results[1].rank() == 0 &&
+                   call.results[0].dtype == DType::I64 && call.results[1].dtype == DType::I64,
+               "result types do not fit");
+  if (!call.ok())
+    return;
+  std::vector<uint64_t> words((length + 63) / 64);
+  int64_t count = 0;
+  for (int64_t i = 0; i < length; ++i) {
+    if (i % kFlagsOfShare == 0)
+      call.results[0].setInteger(i / kFlagsOfShare, count);
+    if (flags.integer(i)) {
+      words[i / 64] |= uint64_t(1) << i % 64;
+      ++count;
+    }
+  }
+  for (size_t w = 0; w < words.size(); ++w)
+    call.results[0].setInteger(shares + int64_t(w), static_cast<int64_t>(words[w]));
+  call.results[1].setInteger(0, count);
+}
+
+void markedPlaces(Call &call) {
+  if (!call.expectInputs(1, 1))
+    return;
+  const Tensor &marks = call.in(0);
+  Tensor &places = call.out();
+  const int64_t length = places.count(), shares = (length + kFlagsOfShare - 1) / kFlagsOfShare;
+  if (!call.require(places.rank() == 1 && places.dtype == DType::I64 && marks.dtype == DType::I64 &&
+                        marks.dims == std::vector<int64_t>{shares + (length + 63) / 64},
+                    "types do not fit"))
+    return;
+  int64_t count = 0;
+  for (int64_t i = 0; i < length; ++i)
+    if (static_cast<uint64_t>(marks.integer(shares + i / 64)) >> i % 64 & 1)
+      places.setInteger(count++, i);
+}
+
 /// A box by its sides, in the precision of its type.
 struct Box {
   float top, left, bottom, right;
@@ -120,7 +165,7 @@ void nms(Call &call) {
   }
 }
 
-constexpr Entry kOps[] = {{"topk", topK}, {"nonzero", nonzero}, {"nms", nms}};
+constexpr Entry kOps[] = {{"topk", topK}, {"nonzero", nonzero}, {"mark_flags", markFlags}, {"marked_places", markedPlaces}, {"nms", nms}};
 
 } // namespace
 

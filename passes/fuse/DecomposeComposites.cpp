@@ -11,13 +11,14 @@
 // On a GPU attention whose heads no kernel of it holds becomes two products around a softmax. Whether any, or all, of the elements of a tensor meet a condition is asked of numbers: the
 // greatest element of a result is what its product finds on the way (lathe/ir/BlockAmax.h). Where the extreme of
 // few long rows lies is two reductions that all blocks can share: the extreme, then the least place that has it. Places
-// whose number a run waits for are counted by a reduction of their own.
+// whose number a run waits for are marked and counted by a kernel of its own.
 //
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 
 #include "lathe/codegen/Target.h"
 #include "lathe/ir/Selection.h"
+#include "lathe/support/FlagMarks.h"
 
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
@@ -241,8 +242,8 @@ struct LongArgReduce : OpRewritePattern<ArgReduceOp> {
   }
 };
 
-/// Where all that is wanted of the places are as many as there are, a sum counts them first: what finds them then
-/// stores them where they stay.
+/// Where all that is wanted of the places are as many as there are, flags are marked and counted first: what finds the places
+/// then stores them where they stay.
 struct CountApart : OpRewritePattern<NonzeroOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(NonzeroOp op, PatternRewriter &rewriter) const override {
@@ -251,10 +252,13 @@ struct CountApart : OpRewritePattern<NonzeroOp> {
     std::optional<Box> box = boxOf(*op.getPlaces().user_begin());
     if (!box || box->starts[0] != 0 || box->steps[0] != 1)
       return rewriter.notifyMatchFailure(op, "the places are not taken from the first one on");
-    auto ones = withElementType(op.getFlags().getType(), elementTypeOf(op.getCount()));
-    Value set = CastOp::create(rewriter, op.getLoc(), ones, op.getFlags(), true);
-    rewriter.replaceAllUsesWith(op.getCount(), ReduceOp::create(rewriter, op.getLoc(), set, ReduceKind::Sum,
-                                                                ArrayRef<int64_t>{0}, /*keepdims=*/false));
+    const DimExpr length = dimOf(op.getFlags(), 0);
+    Type whole = rewriter.getI64Type();
+    auto mark = MarkFlagsOp::create(rewriter, op.getLoc(), tensorType(whole, {flagMarks(length)}),
+                                    tensorType(whole, ArrayRef<int64_t>{}), op.getFlags());
+    Value places = MarkedPlacesOp::create(rewriter, op.getLoc(), op.getPlaces().getType(), mark.getMarks(),
+                                          DimAttr::get(rewriter.getContext(), length));
+    rewriter.replaceOp(op, {places, mark.getCount()});
     return success();
   }
 };

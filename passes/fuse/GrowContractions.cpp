@@ -349,6 +349,12 @@ static void growTaken(FusionGraph &graph, Group &group) {
       graph.own(op, group);
 }
 
+/// Whether the anchor reads its first operand where it likes: no order of rows or pieces asks for all results.
+static bool readsAnywhere(Operation *op) {
+  auto structured = dyn_cast<StructuredOpInterface>(op);
+  return structured && structured.getAccess(0).kind == OperandAccess::Kind::Whole;
+}
+
 void growWindows(FusionGraph &graph, const Target &target) {
   for (Operation *op : graph.ops()) {
     if (!graph.isFree(op))
@@ -358,7 +364,7 @@ void growWindows(FusionGraph &graph, const Target &target) {
       growEpilogue(graph, graph.create(op, RegionKind::Pointwise));
     else if (kind == OpClass::Scan) {
       Group &group = graph.create(op, RegionKind::Scan);
-      if (target.isCuda() && readsOnce(op->getOpOperand(0)))
+      if (target.isCuda() && (readsOnce(op->getOpOperand(0)) || readsAnywhere(op)))
         growSlice(graph, group);
       if (target.isCuda())
         growTaken(graph, group);

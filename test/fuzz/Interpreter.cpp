@@ -41,7 +41,7 @@ Exactness exactnessOf(Operation *op) {
       "gather_elements", "gather_nd", "bitcast", "iota", "dim_value"};
   static const llvm::StringSet<> chooses = {"neg", "abs", "sign", "floor", "ceil", "round", "trunc", "max", "min",
                                             "select", "compare", "is_nan", "is_inf", "cast", "topk", "arg_reduce",
-                                            "nonzero", "nms", "arg_pool", "not", "and", "or", "xor", "tree_walk"};
+                                            "nonzero", "mark_flags", "marked_places", "nms", "arg_pool", "not", "and", "or", "xor", "tree_walk"};
   static const llvm::StringSet<> computes = {
       "add", "sub", "mul", "div", "mod", "pow", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "recip", "sin", "cos",
       "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid", "quick_gelu",

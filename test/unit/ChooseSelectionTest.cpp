@@ -72,6 +72,15 @@ TEST(Choose, SelectionsBySizes) {
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(familyAt(*all, 100), "nonzero.block");
   EXPECT_EQ(familyAt(*all, 1 << 20), "nonzero");
+
+  for (auto [kind, family] : {std::pair(KernelDesc::Selection::Kind::Mark, "marks"),
+                              std::pair(KernelDesc::Selection::Kind::MarkedPlaces, "marks.places")}) {
+    d.selection = {kind, 1, n, n, 32};
+    all = chooseVariants(d, *Target::parse("sm_90a"));
+    ASSERT_TRUE(all.ok());
+    for (int64_t length : {0, 100, 1 << 20})
+      EXPECT_EQ(familyAt(*all, length), family) << length;
+  }
 }
 
 // On a CPU few places of a row are kept in order while it is read, up to 256 of a long one; else it is sorted, a long row by

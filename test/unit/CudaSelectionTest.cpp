@@ -253,6 +253,48 @@ TEST(CudaSelection, NonzeroStoresWhatIsWanted) {
   expectNvrtc(batch, {"wanted"});
 }
 
+/// The same in two kernels: marks with their count, and the places from them.
+TEST(CudaSelection, MarkedFlagsGiveTheirPlaces) {
+  CudaBatch batch;
+  const std::string length = "ceildiv(N, 16384)", marks = "tensor<?xi64, #lathe.t<[" + length + " + ceildiv(N, 64)]>>";
+  CudaCase mark{fn("mark", "(%x: tensor<?xf32, #lathe.t<[N]>>) -> (" + marks + ", tensor<i64>)",
+                   "  %z = lathe.constant dense<0.0> : tensor<f32>\n"
+                   "  %f = lathe.compare %x, %z {predicate = #lathe.predicate<ne>} : (tensor<?xf32, #lathe.t<[N]>>, tensor<f32>) -> "
+                   "tensor<?xi1, #lathe.t<[N]>>\n"
+                   "  %m, %n = lathe.mark_flags %f : (tensor<?xi1, #lathe.t<[N]>>) -> (" + marks + ", tensor<i64>)\n"
+                   "  return %m, %n : " + marks + ", tensor<i64>"),
+                "marks.t256", {"max(1, " + length + ")"}};
+  mark.workspace = "8 * max(1, " + length + ")";
+  CudaCase places{fn("places", "(%m: " + marks + ") -> tensor<?xi64, #lathe.t<[M]>>",
+                     "  %p = lathe.marked_places %m {length = #lathe.dim<N>} : (" + marks + ") -> tensor<?xi64, #lathe.t<[N]>>\n"
+                     "  %s = lathe.slice %p {starts = [#lathe.dim<0>], steps = array<i64: 1>} : (tensor<?xi64, #lathe.t<[N]>>) -> "
+                     "tensor<?xi64, #lathe.t<[M]>>\n"
+                     "  return %s : tensor<?xi64, #lathe.t<[M]>>"),
+                  "marks.places.t256", {"max(1, " + length + ")"}};
+  ASSERT_EQ(batch.add(mark), "");
+  ASSERT_EQ(batch.add(places), "");
+  ASSERT_EQ(batch.build(), "");
+  for (int64_t n : {0, 1, 33, 256, 16384, 16385, 50000, 300 * 16384 + 77}) {
+    std::mt19937 gen(n);
+    std::vector<float> x(n);
+    std::vector<int64_t> found;
+    for (int64_t i = 0; i < n; ++i)
+      if ((x[i] = gen() % 3 == 0 ? -1.5f : gen() % 2 ? 0.0f : -0.0f) != 0)
+        found.push_back(i);
+    std::vector<Bytes> marked = batch.run("mark", {bytesOf(x)}, {{"N", n}});
+    ASSERT_EQ(batch.error, "");
+    EXPECT_EQ(valuesOf<int64_t>(marked[1]), std::vector<int64_t>{int64_t(found.size())});
+    for (int64_t more : {-1, 0, 300}) { // than there are
+      std::vector<int64_t> want = found;
+      want.resize(std::max<int64_t>(0, int64_t(found.size()) + more));
+      std::vector<Bytes> got = batch.run("places", {marked[0]}, {{"N", n}, {"M", int64_t(want.size())}});
+      ASSERT_EQ(batch.error, "");
+      EXPECT_EQ(valuesOf<int64_t>(got[0]), want) << n << " " << more;
+    }
+  }
+  expectNvrtc(batch, {"mark", "places"});
+}
+
 /// Boxes of one size in a row: each overlaps its neighbours by more than the limit, and no others.
 TEST(CudaSelection, NmsKeepsWhatOverlapsNothingKept) {
   constexpr int64_t kBoxes = 200, kCandidates = 190;

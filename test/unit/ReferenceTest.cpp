@@ -235,6 +235,7 @@ std::vector<Case> reductionCases() {
        {tensor(F32, {2, 4}, {1, kNan, 3, 3, -0.0, 0, -1, 0})}, {I64, {2, 3}}, {1, 2, 3, 0, 1, 3}},
       {"topk", {{"axis", num(0)}, {"k", num(2)}, {"smallest", num(1)}},
        {tensor(U8, {3, 1}, {200, 100, 100})}, {I64, {2, 1}}, {1, 2}},
+      {"marked_places", {{"length", num(5)}}, {tensor(I64, {2}, {0, 18})}, {I64, {5}}, {1, 4, 0, 0, 0}},
       {"arg_pool",
        {{"kernel", Ints{2, 2}}, {"strides", Ints{1, 1}}, {"pads", Ints{0, 0, 0, 1}}, {"dilations", Ints{1, 1}}},
        {tensor(F32, {1, 1, 2, 3}, {1, 3, 3, kNan, 2, 3})}, {I64, {1, 1, 1, 3}}, {3, 1, 2}},

@@ -161,7 +161,7 @@ struct KernelDesc {
 
   /// Scan: an op that compares the elements of rows with each other and gives places.
   struct Selection {
-    enum class Kind { TopK, Nonzero, Nms } kind = Kind::TopK;
+    enum class Kind { TopK, Nonzero, Nms, Mark, MarkedPlaces } kind = Kind::TopK;
     DimExpr rows, length; ///< of what is compared
     DimExpr count;        ///< places of a row that are wanted
     int64_t keyBits = 32; ///< of an integer that orders as the elements do

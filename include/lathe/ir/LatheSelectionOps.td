@@ -37,6 +37,30 @@ def Lathe_NonzeroOp : Lathe_InferredOp<"nonzero"> {
   let extraClassDeclaration = "::lathe::OperandAccess getAccess(unsigned operand);";
   let extraClassDefinition = latheCompatibleTypes;
 }
+def Lathe_MarkFlagsOp : Lathe_InferredOp<"mark_flags"> {
+  let summary = "marks (i64) = flags as bits, from which lathe.marked_places gets places; count = how many are true (i64)";
+  let description = [{
+    `%m, %n = lathe.mark_flags %f : (tensor<9xi1>) -> (tensor<2xi64>, tensor<i64>)`. With lathe.marked_places this is a
+    lathe.nonzero of which the count is known before the places are stored. Marks are, for each share of 16384 flags,
+    how many are true ahead of it; then for each 64 flags a word, flag i its bit i mod 64, other bits 0.
+    mark_flags_c1: flags are a vector of i1.
+  }];
+  let arguments = (ins Lathe_Tensor:$flags);
+  let results = (outs Lathe_Tensor:$marks, Lathe_Tensor:$count);
+  let extraClassDeclaration = "::lathe::OperandAccess getAccess(unsigned operand);";
+  let extraClassDefinition = latheCompatibleTypes;
+}
+def Lathe_MarkedPlacesOp : Lathe_InferredOp<"marked_places"> {
+  let summary = "places = the places (i64) of `length` flags that are true, as lathe.mark_flags has marked them, then 0";
+  let description = [{
+    `%p = lathe.marked_places %m {length = #lathe.dim<9>} : (tensor<2xi64>) -> tensor<9xi64>`.
+    marked_places_c1: marks are those of so many flags.
+  }];
+  let arguments = (ins Lathe_Tensor:$marks, Lathe_DimAttr:$length);
+  let results = (outs Lathe_Tensor:$places);
+  let extraClassDeclaration = "::lathe::OperandAccess getAccess(unsigned operand);";
+  let extraClassDefinition = latheCompatibleTypes;
+}
 def Lathe_NmsOp : Lathe_InferredOp<"nms"> {
   let summary = "places = the boxes that are kept for each class, in their order, none of which overlaps an earlier one";
   let description = [{

@@ -1,7 +1,8 @@
 //===- Selection.h - which elements, by their values ------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The ops that compare elements with each other and give places: lathe.topk, lathe.nonzero, lathe.nms.
+// The ops that compare elements with each other and give places: lathe.topk, lathe.nonzero, lathe.mark_flags with
+// lathe.marked_places, lathe.nms.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_IR_SELECTION_H
@@ -16,7 +17,7 @@ namespace lathe {
 
 /// What an op of this family compares, and what it gives.
 struct SelectionSizes {
-  enum class Kind { TopK, Nonzero, Nms } kind;
+  enum class Kind { TopK, Nonzero, Nms, Mark, MarkedPlaces } kind;
   DimExpr rows, length; ///< each row by itself
   DimExpr count;        ///< places of a row that are wanted
   int64_t keyBits;      ///< of an integer that orders as the elements do: 32 or 64
