@@ -114,18 +114,27 @@ constexpr u32 TILE_HAS = 1u << 30, ALL_HAVE = 2u << 30, TOLD_COUNT = TILE_HAS - 
 LATHE_DEV void tellOthers(u32 *told, i64 tile, u32 have) {
   storeRelaxed(told + tile * 256 + threadIdx.x, (tile == 0 ? ALL_HAVE : TILE_HAS) | have);
 }
-/// How many the tiles before this one have.
+/// How many the tiles before this one have. Those just before it are asked together: an answer takes as long as the way to
+/// the cache and back.
 LATHE_DEV u32 lookBack(u32 *told, i64 tile, u32 have) {
-  u32 *const mine = told + tile * 256 + threadIdx.x;
+  constexpr int TOGETHER = 4;
   if (tile == 0) return 0;
+  told += threadIdx.x;
   u32 before = 0;
-  for (const u32 *other = mine - 256;; other -= 256) {
-    u32 said = loadRelaxed(other);
-    while (said < TILE_HAS) said = loadRelaxed(other);
-    before += said & TOLD_COUNT;
-    if (said >= ALL_HAVE) break;
+  bool found = false; // what all before have
+  for (i64 next = tile - 1; !found; next -= TOGETHER) {
+    u32 said[TOGETHER];
+#pragma unroll
+    for (int k = 0; k < TOGETHER; ++k) said[k] = next >= k ? loadRelaxed(told + (next - k) * 256) : ALL_HAVE;
+#pragma unroll
+    for (int k = 0; k < TOGETHER; ++k) {
+      if (found) break;
+      while (said[k] < TILE_HAS) said[k] = loadRelaxed(told + (next - k) * 256);
+      before += said[k] & TOLD_COUNT;
+      found = said[k] >= ALL_HAVE;
+    }
   }
-  storeRelaxed(mine, ALL_HAVE | (before + have));
+  storeRelaxed(told + tile * 256, ALL_HAVE | (before + have));
   return before;
 }
 
