@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Races ops that choose elements by their values, and the geometry of detectors, against torch.
+"""Races ops that choose elements by their values, the geometry of detectors and STFT against torch.
 
     race_select.py prepare FOLDER [NAME...]     without a GPU: writes the graphs and compiles engines for sm_90a
     race_select.py run FOLDER [--check] [--before=FOLDER] [NAME...]   on a GPU with torch, python-frontend and the
@@ -11,12 +11,14 @@ sort      2^24 elements with their places; torch's is CUB's radix sort
 nonzero   2^24 floats, half of them 0; also against a copy of the same bytes
 unique    2^20 integers of 65536 values: values, inverse, counts
 nms       8400 boxes, 80 classes; roi_align, deform_conv: rivals are torchvision's, where it is installed
+stft      frames of 512 and 400 samples
 
 Each result is compared with what the op is defined to give: places exactly, ties to the lower one, NaN greatest; on
 numbers at random and on few values with NaN, infinities and zeros of either sign. Replays of graphs are timed where
 both sides have one; where a size depends on data, calls until the host knows it, and the kernels' own time beside it.
 Exit code 1 when a result is wrong.
 """
+import functools
 import json
 import os
 import random
@@ -331,6 +333,41 @@ class DeformConv(Form):
     has_rival = staticmethod(lambda: torchvision_ops() is not None)
 
 
+class Stft(Form):
+    """Frames of a signal behind a Hann window, as they are, without padding."""
+    roughly, bar = True, 1.2
+
+    def __init__(self, batch, length, frame, step):
+        self.batch, self.length, self.frame, self.step = batch, length, frame, step
+
+    def save(self, path):
+        import numpy as np
+        model(path, [node("STFT", ["x", "step", "window"], ["y"], onesided=1)],
+              {"x": ("FLOAT", [self.batch, self.length, 1])}, {"y": ("FLOAT", 4)},
+              {"step": np.array(self.step, np.int64), "window": np.hanning(self.frame).astype(np.float32)})
+
+    def inputs(self, hard):
+        return [random_floats((self.batch, self.length, 1), False) * (1000 if hard else 1)]
+
+    def frames(self, x, window):
+        """[batch, frames, bins, 2]"""
+        import torch
+        made = torch.stft(x[..., 0], self.frame, self.step, window=window, center=False, return_complex=True)
+        return torch.view_as_real(made).transpose(1, 2)
+
+    @functools.cached_property
+    def window(self):
+        import numpy as np
+        import torch
+        return torch.from_numpy(np.hanning(self.frame).astype(np.float32)).cuda()
+
+    def wanted(self, x):
+        return [self.frames(x.double(), self.window.double())]
+
+    def rival(self, x):
+        return self.frames(x, self.window)
+
+
 FORMS = {
     "topk_1x131072": TopK(1, 131072, 50),
     "topk_4096x50257": TopK(4096, 50257, 50),
@@ -347,6 +384,8 @@ FORMS = {
     "nms_8400x80": Nms(),
     "roi_align": RoiAlign(),
     "deform_conv": DeformConv(),
+    "stft_160000": Stft(1, 160000, 512, 160),
+    "stft_8x480000": Stft(8, 480000, 400, 160),
 }
 
 
