@@ -105,16 +105,20 @@ bool isTransposed(const KernelDesc &desc, int64_t lanes) {
   return large == 1 && size(before) >= lanes && size(behind) >= lanes;
 }
 
+/// Of elements that each wait for what they have read just before, two vectors are under way together: by itself one waits
+/// for most of its time.
+int64_t lanesOf(const KernelDesc &desc, const Target &target) { return lanesFor(target) * (desc.chainedReads ? 2 : 1); }
+
 void pointwise(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   KernelConfig c;
   c.form = isTransposed(desc, lanesFor(target)) ? &kTranspose : &kPointwise;
-  c.lanes = lanesFor(target);
+  c.lanes = lanesOf(desc, target);
   addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(kBlockElements))));
 }
 
 void reduction(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   KernelConfig c;
-  c.lanes = lanesFor(target);
+  c.lanes = lanesOf(desc, target);
   DimExpr outer = product(desc.parallel);
   if (desc.rowsContiguous) {
     c.form = &kRow;

@@ -239,6 +239,7 @@ Value treeWalkRule(Evaluator &e, OpResult r, const Indices &idx) {
   using F = arith::CmpFPredicate;
   auto spread = [&](Value v) { return lanes && !e.isVector(v) ? e.splat(v) : v; };
   Value root = spread(e.eval(op.getRoots(), {idx[1]})), zero = spread(e.constantInt(i32, 0));
+  Value minusOne = spread(e.constantInt(i32, -1));
   Value leaf = e.loop(ix.cst(0), ix.cst(op.getDepth()), ix.cst(1), ValueRange{root},
                       [&](Value, ValueRange args) {
     Value node = args[0];
@@ -252,10 +253,13 @@ Value treeWalkRule(Evaluator &e, OpResult r, const Indices &idx) {
           Index at = indexOf(lanes ? Value(e.make<arith::MaxSIOp>(node, zero)) : node);
           std::optional<std::array<Value, 4>> together = fieldsOfRows(e, op.getNodes(), at);
           auto field = [&](int64_t k) { return together ? (*together)[k] : e.eval(op.getNodes(), {at, Index(ix.cst(k))}); };
-          Value v = e.eval(op.getX(), {idx[0], indexOf(field(0))});
-          Value split = e.eval(op.getSplits(), {at});
+          Value named = field(0); // -1 - feature where NaN goes left
+          Value lost = e.make<arith::CmpIOp>(arith::CmpIPredicate::slt, named, zero);
+          Value feature = e.select(lost, e.make<arith::XOrIOp>(named, minusOne), named);
+          Value v = e.eval(op.getX(), {idx[0], indexOf(feature)});
+          Value split = op.getSplits() ? e.eval(op.getSplits(), {at})
+                                       : Value(e.make<arith::BitcastOp>(e.like(named, e.b.getF32Type()), field(1)));
           Value isNan = e.make<arith::CmpFOp>(F::UNO, v, v);
-          Value lost = e.make<arith::CmpIOp>(arith::CmpIPredicate::ne, field(1), zero);
           Value left = e.make<arith::OrIOp>(e.make<arith::CmpFOp>(F::OLE, v, split),
                                             e.make<arith::AndIOp>(isNan, lost));
           Value child = e.select(left, field(2), field(3));
@@ -264,7 +268,7 @@ Value treeWalkRule(Evaluator &e, OpResult r, const Indices &idx) {
         [&] { return node; });
     return SmallVector<Value>{next};
   })[0];
-  return e.make<arith::SubIOp>(spread(e.constantInt(i32, -1)), leaf);
+  return e.make<arith::SubIOp>(minusOne, leaf);
 }
 
 } // namespace

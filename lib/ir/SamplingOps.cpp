@@ -72,20 +72,23 @@ Iterators RoiAlignOp::getIterators() { return parallelIterators(*this); }
 Maps RoiAlignOp::getAccessMaps() { return wholeOperands(*this); }
 
 LogicalResult TreeWalkOp::verify() {
-  if (!fits(getX(), 2) || !fits(getNodes(), 2) || !fits(getSplits(), 1) || !fits(getRoots(), 1) ||
-      !fits(getY(), 2) || differ(dimOf(getNodes(), 1), 4) ||
-      differ(dimOf(getNodes(), 0), dimOf(getSplits(), 0)) || differ(dimOf(getX(), 0), dimOf(getY(), 0)) ||
-      differ(dimOf(getRoots(), 0), dimOf(getY(), 1)))
+  Value splits = getSplits();
+  if (!fits(getX(), 2) || !fits(getNodes(), 2) || !fits(getRoots(), 1) || !fits(getY(), 2) ||
+      (splits && (!fits(splits, 1) || differ(dimOf(getNodes(), 0), dimOf(splits, 0)))) || differ(dimOf(getNodes(), 1), 4) ||
+      differ(dimOf(getX(), 0), dimOf(getY(), 0)) || differ(dimOf(getRoots(), 0), dimOf(getY(), 1)))
     return emitOpError("tree_walk_c1: ranks are 2, 2, 1, 1 and 2, and sizes agree");
   Type element = elementTypeOf(getX());
-  if (!isa<FloatType>(element) || elementTypeOf(getSplits()) != element ||
-      !elementTypeOf(getNodes()).isSignlessInteger(32) || !elementTypeOf(getRoots()).isSignlessInteger(32) ||
+  if (!isa<FloatType>(element) || !elementTypeOf(getNodes()).isSignlessInteger(32) || !elementTypeOf(getRoots()).isSignlessInteger(32) ||
       !elementTypeOf(getY()).isSignlessInteger(32))
-    return emitOpError("tree_walk_c2: numbers are i32, and splits have the type of x");
+    return emitOpError("tree_walk_c2: numbers are i32, and x has floats");
+  if (element.isF32() ? bool(splits) : !splits || elementTypeOf(splits) != element)
+    return emitOpError("tree_walk_c3: splits of f32 are among the nodes, others apart");
   return success();
 }
 OpClass TreeWalkOp::getOpClass() { return getWalksApart() ? OpClass::Window : OpClass::Gather; }
 Iterators TreeWalkOp::getIterators() { return parallelIterators(*this); }
 Maps TreeWalkOp::getAccessMaps() { return wholeOperands(*this); }
+
+bool walksTrees(Block &body) { return !body.getOps<TreeWalkOp>().empty(); }
 
 } // namespace lathe

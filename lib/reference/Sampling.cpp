@@ -3,6 +3,7 @@
 #include "Call.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace lathe::reference {
@@ -149,12 +150,13 @@ void roiAlign(Call &call) {
 
 void treeWalk(Call &call) {
   int64_t depth = call.integer("depth");
-  if (!call.expectInputs(4, 4))
+  if (!call.expectInputs(3, 4))
     return;
-  const Tensor &x = call.in(0), &nodes = call.in(1), &splits = call.in(2), &roots = call.in(3);
+  const Tensor &x = call.in(0), &nodes = call.in(1), &roots = call.in(2);
+  const Tensor *splits = x.dtype == DType::F32 ? nullptr : &call.in(call.inputs.size() - 1);
   Tensor &y = call.out();
-  if (!call.require(x.rank() == 2 && nodes.rank() == 2 && splits.rank() == 1 && roots.rank() == 1 &&
-                        y.rank() == 2 && nodes.dims[1] == 4 && nodes.dims[0] == splits.dims[0] &&
+  if (!call.require(x.rank() == 2 && nodes.rank() == 2 && roots.rank() == 1 && call.inputs.size() == (splits ? 4 : 3) &&
+                        y.rank() == 2 && nodes.dims[1] == 4 && (!splits || std::vector{nodes.dims[0]} == splits->dims) &&
                         y.dims[0] == x.dims[0] && y.dims[1] == roots.dims[0] && isFloat(x.dtype) &&
                         isInteger(nodes.dtype) && isInteger(roots.dtype) && isInteger(y.dtype),
                     "result type does not fit"))
@@ -162,12 +164,13 @@ void treeWalk(Call &call) {
   forEachIndex(y.dims, [&](const Index &index, int64_t at) {
     int64_t node = roots.integer(index[1]);
     for (int64_t step = 0; step < depth && node >= 0; ++step) {
-      if (!call.require(node < nodes.dims[0] && nodes.integer(node * 4) >= 0 &&
-                            nodes.integer(node * 4) < x.dims[1],
-                        "a node or feature is out of range"))
+      const bool known = node < nodes.dims[0], nanLeft = known && nodes.integer(node * 4) < 0;
+      const int64_t feature = !known ? -1 : nanLeft ? -1 - nodes.integer(node * 4) : nodes.integer(node * 4);
+      if (!call.require(feature >= 0 && feature < x.dims[1], "a node or feature is out of range"))
         return;
-      double v = x.real(index[0] * x.dims[1] + nodes.integer(node * 4));
-      bool left = std::isnan(v) ? nodes.integer(node * 4 + 1) != 0 : v <= splits.real(node);
+      const double v = x.real(index[0] * x.dims[1] + feature);
+      const double split = splits ? splits->real(node) : std::bit_cast<float>(int32_t(nodes.integer(node * 4 + 1)));
+      bool left = std::isnan(v) ? nanLeft : v <= split;
       node = nodes.integer(node * 4 + (left ? 2 : 3));
     }
     y.setInteger(at, -1 - node);

@@ -16,6 +16,7 @@
 
 #include "llvm/ADT/StringSwitch.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -86,6 +87,16 @@ struct Table {
     nodes.insert(nodes.end(), {feature, nanLeft, left, right});
     splits.push_back(split);
     return int64_t(splits.size()) - 1;
+  }
+  /// Nodes as lathe.tree_walk has them.
+  Ints packed() const {
+    Ints rows = nodes;
+    for (size_t i = 0; i < splits.size(); ++i) {
+      if (nodes[i * 4 + 1])
+        rows[i * 4] = -1 - nodes[i * 4];
+      rows[i * 4 + 1] = single ? std::bit_cast<int32_t>(float(splits[i])) : 0;
+    }
+    return rows;
   }
   /// The greatest number of the features' type below v.
   double before(double v) const {
@@ -284,10 +295,10 @@ Value sumsOf(Node &n, Forest &forest, Type result) {
     table.add(0, 0, false, -1, -1);
     rows = 1;
   }
-  Value nodes = e.ints(table.nodes, {rows, 4}, i32), splits = e.floats(table.splits, {rows}, element),
+  Value nodes = e.ints(table.packed(), {rows, 4}, i32), splits = isDouble ? e.floats(table.splits, {rows}, element) : Value(),
         roots = e.ints(forest.roots, {int64_t(forest.roots.size())}, i32);
   auto walk = TreeWalkOp::create(e.b, e.loc, tensorType(i32, {dimOf(x, 0), DimExpr(int64_t(forest.roots.size()))}), x,
-                                 nodes, splits, roots, uint64_t(*depth), /*walks_apart=*/columnsOfWeights > 1);
+                                 nodes, roots, splits, uint64_t(*depth), /*walks_apart=*/columnsOfWeights > 1);
   Value leaf = walk.getY();
   bool isMin = forest.aggregate == "MIN", isMax = forest.aggregate == "MAX";
   double none = isMin   ? std::numeric_limits<double>::infinity()

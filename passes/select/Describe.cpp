@@ -18,6 +18,7 @@
 #include "lathe/ir/Interpolation.h"
 #include "lathe/ir/MergedTranspose.h"
 #include "lathe/ir/Roles.h"
+#include "lathe/ir/Sampling.h"
 #include "lathe/ir/Selection.h"
 #include "lathe/ir/SharedPlaces.h"
 #include "lathe/ir/StorageOperand.h"
@@ -337,6 +338,8 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
     desc.dataIndices |= kind == OpClass::Gather || kind == OpClass::Scatter;
     desc.serial |= kind == OpClass::Scatter;
   }
+
+  desc.chainedReads = walksTrees(kernel.getBodyBlock());
 
   for (RecurrentOp op : kernel.getBodyBlock().getOps<RecurrentOp>()) {
     desc.parallel = {dimOf(op.getH(), 0)};

@@ -476,6 +476,17 @@ TEST(Choose, UnknownRowLengthHasNoLanes) {
   EXPECT_EQ(KernelConfig::parse(all->front().spec.config)->lanes, 1);
 }
 
+TEST(Choose, ChainedReadsOnACpuTakeTwoVectors) {
+  for (KernelDesc::Kind kind : {KernelDesc::Kind::Pointwise, KernelDesc::Kind::Reduction})
+    for (bool chained : {false, true}) {
+      KernelDesc d = desc(kind, DType::F32, {dim("M")}, {500});
+      d.chainedReads = chained;
+      auto all = chooseVariants(d, *Target::parse("x86-64-v3"));
+      ASSERT_TRUE(all.ok());
+      EXPECT_EQ(KernelConfig::parse(all->front().spec.config)->lanes, chained ? 16 : 8);
+    }
+}
+
 TEST(Choose, AttentionBySizes) {
   KernelDesc d = desc(KernelDesc::Kind::Attention, DType::F32, {dim("B"), 8, dim("S"), 64}, {dim("S + P"), 64});
   d.operands.resize(3);

@@ -96,6 +96,7 @@ struct KernelDesc {
   std::vector<int64_t> movedFrom;
   int numReductions = 0;    ///< dependent reductions in the region (softmax 2, layer norm 2), scans too
   bool dataIndices = false; ///< gathers or scatters: needs a status channel
+  bool chainedReads = false; ///< reads where the values say that it has read just before, step by step (walks of trees)
   bool serial = false;      ///< cannot be split among threads (scatter with an order)
   /// Scatters in place whose updates have no order: their sizes, by output. Whether neighbours in
   /// the last dimension are written side by side, which they are where a kernel has several outputs.

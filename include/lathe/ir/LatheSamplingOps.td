@@ -45,15 +45,15 @@ def Lathe_RoiAlignOp : Lathe_StructuredOp<"roi_align"> {
 def Lathe_TreeWalkOp : Lathe_StructuredOp<"tree_walk"> {
   let summary = "y[n, t] = the leaf (i32) that row n of x reaches in decision tree t";
   let description = [{
-    x [N, F]; nodes [M, 4] (i32): feature, 1 where NaN goes left else 0, left, right; splits [M]; roots [T]
-    (i32). At node k a row goes left where x[n, feature] <= splits[k], else right; a number l below 0 is leaf
-    -1 - l. A row takes `depth` steps, fewer where it is at a leaf before. Nodes name nodes and features
+    x [N, F]; nodes [M, 4] (i32): feature f, or -1 - f where NaN goes left; the bits of the split, of an x of f32; left;
+    right. roots [T] (i32). splits [M]: of an x of other types. At node k a row goes left where x[n, feature] <= its
+    split, else right; a number l below 0 is leaf -1 - l. A row takes `depth` steps, fewer where it is at a leaf before. Nodes name nodes and features
     that there are: who makes the op sees to it. `walks_apart`: several values are read at each leaf, so that a
     kernel of its own walks, once.
-    tree_walk_c1: ranks are 2, 2, 1, 1 and 2, and sizes agree; tree_walk_c2: nodes, roots and y are i32,
-    splits floats of the type of x.
+    tree_walk_c1: ranks are 2, 2, 1, 1 and 2, and sizes agree; tree_walk_c2: nodes, roots and y are i32, x floats;
+    tree_walk_c3: there are splits where x is no f32, and they have its type.
   }];
-  let arguments = (ins Lathe_Tensor:$x, Lathe_Tensor:$nodes, Lathe_Tensor:$splits, Lathe_Tensor:$roots,
+  let arguments = (ins Lathe_Tensor:$x, Lathe_Tensor:$nodes, Lathe_Tensor:$roots, Optional<Lathe_Tensor>:$splits,
                        I64Attr:$depth, UnitAttr:$walks_apart);
   let results = (outs Lathe_Tensor:$y);
   let hasVerifier = 1;

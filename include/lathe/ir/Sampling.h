@@ -12,4 +12,11 @@
 #define GET_OP_CLASSES
 #include "lathe/ir/LatheSamplingOps.h.inc"
 
+namespace lathe {
+
+/// Whether a kernel's body has a lathe.tree_walk: reads at places that those before have named, one after the other.
+bool walksTrees(mlir::Block &body);
+
+} // namespace lathe
+
 #endif // LATHE_IR_SAMPLING_H

@@ -11,8 +11,8 @@
 // CHECK: lathe.gather
 // CHECK: lathe.reduce
 module attributes {lathe.target = "x86-64-v3"} {
-func.func @classes(%x: tensor<9x4xf32>, %n: tensor<7x4xi32>, %s: tensor<7xf32>, %r: tensor<50xi32>, %w: tensor<8x3xf32>) -> tensor<9x3xf32> {
-  %l = lathe.tree_walk %x, %n, %s, %r {depth = 3 : i64, walks_apart} : (tensor<9x4xf32>, tensor<7x4xi32>, tensor<7xf32>, tensor<50xi32>) -> tensor<9x50xi32>
+func.func @classes(%x: tensor<9x4xf32>, %n: tensor<7x4xi32>, %r: tensor<50xi32>, %w: tensor<8x3xf32>) -> tensor<9x3xf32> {
+  %l = lathe.tree_walk %x, %n, %r {depth = 3 : i64, walks_apart} : (tensor<9x4xf32>, tensor<7x4xi32>, tensor<50xi32>) -> tensor<9x50xi32>
   %p = lathe.gather %w, %l {axis = 0 : i64} : (tensor<8x3xf32>, tensor<9x50xi32>) -> tensor<9x50x3xf32>
   %y = lathe.reduce %p {axes = array<i64: 1>, keepdims = false, kind = #lathe.reduce_kind<sum>} : (tensor<9x50x3xf32>) -> tensor<9x3xf32>
   return %y : tensor<9x3xf32>
@@ -23,8 +23,8 @@ func.func @classes(%x: tensor<9x4xf32>, %n: tensor<7x4xi32>, %s: tensor<7xf32>, 
 // CHECK: lathe.gather
 // CHECK: lathe.reduce
 // CHECK-NOT: lathe.kernel
-func.func @one(%x: tensor<9x4xf32>, %n: tensor<7x4xi32>, %s: tensor<7xf32>, %r: tensor<50xi32>, %w: tensor<8xf32>) -> tensor<9xf32> {
-  %l = lathe.tree_walk %x, %n, %s, %r {depth = 3 : i64} : (tensor<9x4xf32>, tensor<7x4xi32>, tensor<7xf32>, tensor<50xi32>) -> tensor<9x50xi32>
+func.func @one(%x: tensor<9x4xf32>, %n: tensor<7x4xi32>, %r: tensor<50xi32>, %w: tensor<8xf32>) -> tensor<9xf32> {
+  %l = lathe.tree_walk %x, %n, %r {depth = 3 : i64} : (tensor<9x4xf32>, tensor<7x4xi32>, tensor<50xi32>) -> tensor<9x50xi32>
   %p = lathe.gather %w, %l {axis = 0 : i64} : (tensor<8xf32>, tensor<9x50xi32>) -> tensor<9x50xf32>
   %y = lathe.reduce %p {axes = array<i64: 1>, keepdims = false, kind = #lathe.reduce_kind<sum>} : (tensor<9x50xf32>) -> tensor<9xf32>
   return %y : tensor<9xf32>
