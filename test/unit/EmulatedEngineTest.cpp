@@ -133,6 +133,27 @@ norm (float[N, 96] noise) => (float[N, 96] y, float[N, 96] z)
   check(model, {{{"N", 1}}, {{"N", 37}}}, 0.05);
 }
 
+/// Numbers that are half-way between two of the narrower type, but for bits that f32 does not hold.
+TEST_F(EmulatedEngine, WideNumbersRoundOnceToHalfPrecision) {
+  fs::path model = folder / "narrow.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 8, opset_import: ["" : 17]>
+narrow (float[N, 4] x) => (float16[N, 4] h, bfloat16[N, 4] b, bfloat16[N, 4] i) {
+  nothing = Constant<value = float {0.0}>()
+  z = Mul(x, nothing)
+  zeros = Cast<to = 11>(z)
+  ties = Constant<value = double[4] {1.00048828125090949, 1.00048828124909051, -1.00390625000090949, 1.00390624999909051}>()
+  d = Add(zeros, ties)
+  h = Cast<to = 10>(d)
+  b = Cast<to = 16>(d)
+  whole = Cast<to = 7>(z)
+  large = Constant<value = int64[4] {4629700416936869889, 4629700416936869887, -4629700416936869889, 1077936129}>()
+  n = Add(whole, large)
+  i = Cast<to = 16>(n)
+}
+)";
+  check(model, {{{"N", 3}}}, 1e-6);
+}
+
 /// Trips and conditions that the run computes: the host reads them back and goes on in segments.
 TEST_F(EmulatedEngine, LoopsAndBranchesOfTheRun) {
   fs::path model = folder / "flow.onnxtxt";
