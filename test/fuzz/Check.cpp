@@ -46,6 +46,9 @@ std::vector<Noise> noisyRuns(int draws) {
   return runs;
 }
 
+/// An engine runs on one thread, and on so many.
+constexpr int kThreads = 3;
+
 constexpr double kOpen = std::numeric_limits<double>::infinity();
 
 /// A result of the reference, and by how much each element may be off.
@@ -238,6 +241,21 @@ Result<std::unique_ptr<Compilation>> legalized(const std::string &path, const st
   return compiledTo(Phase::Legalize, path, target);
 }
 
+Result<std::vector<HostTensor>> runModel(cli::Model &model, const std::vector<HostTensor> &inputs, int threads) {
+  cli::SessionOptions how;
+  how.threads = threads;
+  how.noPinning = true;
+  Result<cli::Session> session = cli::Session::open(model, how);
+  if (!session)
+    return session.status();
+  std::vector<lathe_tensor> outputs;
+  LATHE_RETURN_IF_ERROR(session->run(model.plans.front(), inputs, outputs));
+  std::vector<HostTensor> results;
+  for (const lathe_tensor &output : outputs)
+    results.push_back(cli::copyOf(output));
+  return results;
+}
+
 /// Finishes the engine and runs it. `compiled`: there was one.
 Result<std::vector<HostTensor>> runCompilation(Compilation &compilation, const std::string &path,
                                                const std::vector<HostTensor> &inputs, bool &compiled) {
@@ -251,18 +269,17 @@ Result<std::vector<HostTensor>> runCompilation(Compilation &compilation, const s
   Result<cli::Model> model = cli::Model::fromBytes(path, std::move(*bytes));
   if (!model)
     return model.status();
-  cli::SessionOptions how;
-  how.threads = 1;
-  how.noPinning = true;
-  Result<cli::Session> session = cli::Session::open(*model, how);
-  if (!session)
-    return session.status();
   compiled = true;
-  std::vector<lathe_tensor> outputs;
-  LATHE_RETURN_IF_ERROR(session->run(model->plans.front(), inputs, outputs));
-  std::vector<HostTensor> results;
-  for (const lathe_tensor &output : outputs)
-    results.push_back(cli::copyOf(output));
+  auto results = runModel(*model, inputs, 1);
+  if (!results)
+    return results.status();
+  // Bits do not depend on the number of threads.
+  auto shared = runModel(*model, inputs, kThreads);
+  if (!shared)
+    return shared.status();
+  for (size_t i = 0; i < results->size(); ++i)
+    if ((*results)[i].data != (*shared)[i].data || (*results)[i].dims != (*shared)[i].dims)
+      return internalError("output " + std::to_string(i) + " is another one on " + std::to_string(kThreads) + " threads");
   return results;
 }
 
