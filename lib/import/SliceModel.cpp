@@ -109,12 +109,15 @@ private:
       return;
     const std::vector<Coupling::Dim> &dims = found->second->dims;
     if ((type == "Reshape" || type == "Expand") && node.input_size() == 2) {
-      std::vector<std::pair<int64_t, int64_t>> sizes; // from the last dimension on, where they change
+      std::vector<std::pair<int64_t, int64_t>> sizes; // from the last dimension on
+      bool changes = false;
       for (size_t d = 0; d < dims.size(); ++d)
-        if (int64_t stay = staying(dims[d]); stay != dims[d].size)
-          sizes.push_back({int64_t(type == "Expand" ? dims.size() - d : d), stay});
-      if (!sizes.empty())
-        node.set_input(1, withSizes(node.input(1), sizes, type == "Expand"));
+        if (dims[d].size) {
+          sizes.push_back({int64_t(type == "Expand" ? dims.size() - d : d), staying(dims[d])});
+          changes |= sizes.back().second != dims[d].size;
+        }
+      if (changes)
+        node.set_input(1, withSizes(node.input(1), sizes, type == "Expand", int64_t(dims.size())));
     } else if (type == "Conv" || type == "ConvTranspose") {
       const int64_t group = attribute(node, "group");
       if (group > 1 && dims.size() > 1 && dims[1].size)
@@ -133,9 +136,10 @@ private:
         a.set_i(a.i() * staying(dim) / dim.size);
   }
 
-  /// A value that states sizes, with these in their places: of constants, alone or joined by a Concat. What is
-  /// computed of other sizes follows those.
-  std::string withSizes(const std::string &value, const std::vector<std::pair<int64_t, int64_t>> &sizes, bool fromLast) {
+  /// A value that states sizes, with these in their places: of constants, alone or joined by a Concat of as many as
+  /// `rank`, where these take the place of what is computed, too (a width over a number of heads).
+  std::string withSizes(const std::string &value, const std::vector<std::pair<int64_t, int64_t>> &sizes, bool fromLast,
+                        int64_t rank) {
     if (auto known = model.constants.find(value); known != model.constants.end()) {
       HostTensor data = model.read(*known->second);
       bool changed = false;
@@ -152,7 +156,7 @@ private:
     if (!producer || model.uses[value] != 1)
       return value;
     if (passesOn(*producer)) {
-      producer->set_input(0, withSizes(producer->input(0), sizes, fromLast));
+      producer->set_input(0, withSizes(producer->input(0), sizes, fromLast, rank));
       return value;
     }
     if (producer->op_type() != "Concat")
@@ -169,8 +173,13 @@ private:
       for (auto [place, size] : sizes)
         if (int64_t at = fromLast ? total - place : place; at >= starts[k] && at < starts[k] + count)
           mine.push_back({at - starts[k], size});
-      if (!mine.empty())
-        producer->set_input(k, withSizes(producer->input(k), mine, false));
+      if (mine.size() == 1 && count == 1 && total == rank && isComputed(producer->input(k))) {
+        HostTensor data(DType::I64, {1});
+        data.setInteger(0, mine[0].second);
+        producer->set_input(k, constant(producer->input(k) + "_narrower", data));
+      } else if (!mine.empty()) {
+        producer->set_input(k, withSizes(producer->input(k), mine, false, 0));
+      }
     }
     return value;
   }
@@ -185,6 +194,10 @@ private:
   static bool passesOn(const onnx::NodeProto &node) {
     const std::string &type = node.op_type();
     return type == "Cast" || type == "Identity" || type == "Unsqueeze" || type == "Squeeze";
+  }
+  bool isComputed(const std::string &value) {
+    onnx::NodeProto *producer = producerOf(value);
+    return !model.constants.count(value) && (!producer || !passesOn(*producer) || isComputed(producer->input(0)));
   }
   /// How many numbers a value has. What is computed is one size, as exporters write them.
   int64_t countOf(const std::string &value) {
@@ -226,17 +239,21 @@ private:
       editSlice(node, *cut);
   }
 
+  [[noreturn]] static void notEdited(const onnx::NodeProto &node) {
+    raise(ErrorCode::Unsupported, "states where it begins and ends in a way that is not edited", node.name());
+  }
+
   /// Where a slice begins and ends. What the file computes from other sizes (from half of a residual's channels on) is
   /// stated from now on, where the node cuts no other dimension.
   void editSlice(onnx::NodeProto &node, const Coupling::Cut &cut) {
     if (node.input_size() < 3)
-      return;
+      notEdited(node);
     const int64_t rank = results.count(node.name()) ? int64_t(results.at(node.name())->dims.size()) : 0;
     int64_t place = cut.axis;
     std::optional<HostTensor> only; // a number in place of one that is computed
     if (node.input_size() > 3 && !node.input(3).empty()) {
       if (!model.constants.count(node.input(3)))
-        return;
+        notEdited(node);
       HostTensor axes = model.read(*model.constants.at(node.input(3)));
       if (axes.count() == 1)
         only.emplace(axes.dtype, axes.dims);
@@ -251,7 +268,7 @@ private:
     };
     std::optional<HostTensor> starts = numbersOf(node.input(1)), ends = numbersOf(node.input(2));
     if (!starts || !ends || place < 0 || place >= starts->count() || place >= ends->count())
-      return;
+      notEdited(node);
     starts->setInteger(place, staying(cut.from, 0, cut.begin));
     ends->setInteger(place, staying(cut.from, 0, cut.end));
     node.set_input(1, constant(node.name() + "_starts", *starts));

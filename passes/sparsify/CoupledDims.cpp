@@ -18,6 +18,8 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/DenseMap.h"
 
+#include <utility>
+
 using namespace mlir;
 
 namespace lathe {
@@ -105,6 +107,8 @@ private:
     }
     auto structured = dyn_cast<StructuredOpInterface>(op);
     const std::string name = "'" + node + "' (" + op->getName().stripDialect().str() + ")";
+    if (isa<BindDimsOp>(op))
+      return same(op->getOperand(0), op->getResult(0), name);
     if (!structured || !isPure(op) || op->getNumRegions()) {
       const std::string why = isa<func::ReturnOp>(op) ? "a result of the model has it" : name + " reads it as a whole";
       op->walk([&](Operation *inner) {
@@ -121,37 +125,67 @@ private:
       return reshape(op->getOperand(0), op->getResult(0), name);
     if (auto gather = dyn_cast<GatherOp>(op))
       return this->gather(gather, name);
+    if (auto slice = dyn_cast<SliceOp>(op); slice && !boxOf(op))
+      return this->slice(slice, node, name);
     iterate(structured, node, name);
   }
 
-  /// Sizes that become others: groups of dimensions with as many elements on both sides.
-  void reshape(Value x, Value y, const std::string &name) {
-    std::vector<DimExpr> from = dimsOf(x), to = dimsOf(y);
+  /// Each element is the other's at the same place.
+  void same(Value x, Value y, const std::string &name) {
     const std::vector<Dim> a = dimsFor(x), b = dimsFor(y);
-    size_t i = 0, j = 0;
-    while (i < from.size() || j < to.size()) {
-      std::vector<Dim> left, right;
-      DimExpr l = 1, r = 1;
-      auto take = [](const std::vector<DimExpr> &sizes, const std::vector<Dim> &dims, size_t &at, DimExpr &product,
-                     std::vector<Dim> &into) {
-        product = product * sizes[at];
-        if (sizes[at] != DimExpr(1))
-          into.push_back(dims[at]);
-        ++at;
-      };
-      do {
-        std::optional<int64_t> ln = l.constant(), rn = r.constant();
-        bool first = ln && rn ? *ln <= *rn : left.size() <= right.size();
-        if ((first && i < from.size()) || j == to.size())
-          take(from, a, i, l, left);
-        else
-          take(to, b, j, r, right);
-      } while (l != r && (i < from.size() || j < to.size()));
-      if (l == r && left.size() == 1 && right.size() == 1)
-        tie(left[0], right[0]);
+    for (size_t d = 0; d < a.size(); ++d)
+      if (a[d].size == b[d].size)
+        tie(a[d], b[d]);
       else
-        groups.push_back({left, right, l == r, name});
-    }
+        for (const Dim &dim : {a[d], b[d]})
+          coupling.keep(dim, name + " says its size");
+  }
+
+  /// Sizes that become others: the smallest groups of neighbours with as many elements on both sides, from the front on;
+  /// where none is known there any more, from the back.
+  void reshape(Value x, Value y, const std::string &name) {
+    struct Side {
+      std::vector<DimExpr> sizes;
+      std::vector<Dim> dims;
+      size_t begin = 0, end = 0; ///< what is in no group yet
+      size_t count() const { return end - begin; }
+    };
+    auto sideOf = [&](Value value) {
+      Side side;
+      const std::vector<DimExpr> sizes = dimsOf(value);
+      const std::vector<Dim> dims = dimsFor(value);
+      for (size_t d = 0; d < sizes.size(); ++d)
+        if (sizes[d] != DimExpr(1))
+          side.sizes.push_back(sizes[d]), side.dims.push_back(dims[d]);
+      side.end = side.dims.size();
+      return side;
+    };
+    Side a = sideOf(x), b = sideOf(y);
+    auto productOf = [](const Side &side, size_t count, bool fromBack) {
+      DimExpr product = 1;
+      for (size_t d = 0; d < count; ++d)
+        product = product * side.sizes[fromBack ? side.end - 1 - d : side.begin + d];
+      return product;
+    };
+    auto take = [](Side &side, size_t count, bool fromBack) {
+      const size_t first = fromBack ? side.end - count : side.begin;
+      (fromBack ? side.end : side.begin) = fromBack ? first : first + count;
+      return std::vector<Dim>(side.dims.begin() + first, side.dims.begin() + first + count);
+    };
+    for (bool fromBack : {false, true})
+      for (size_t both = 2; both <= a.count() + b.count(); ++both)
+        for (size_t m = both > b.count() ? both - b.count() : 1; m < both && m <= a.count(); ++m)
+          if (productOf(a, m, fromBack) == productOf(b, both - m, fromBack)) {
+            std::vector<Dim> left = take(a, m, fromBack), right = take(b, both - m, fromBack);
+            if (left.size() == 1 && right.size() == 1)
+              tie(left[0], right[0]);
+            else
+              groups.push_back({std::move(left), std::move(right), true, name});
+            both = 1; // the next group
+            break;
+          }
+    if (a.count() || b.count())
+      groups.push_back({take(a, a.count(), false), take(b, b.count(), false), false, name});
   }
 
   struct Group {
@@ -176,13 +210,35 @@ private:
       product *= many[d].size;
     }
     const bool known = group.equal && one && one->size && product == one->size && decides < many.size();
+    std::string why = group.name + (known ? " has it inside of another dimension" : " makes other dimensions of it");
+    const char *first = ", as ";
+    if (group.equal && one && decides == many.size()) // those, too, have a reason
+      for (const Dim &dim : many)
+        if (dim.size)
+          why += std::exchange(first, ", ") + kept.at(coupling.unitOf(dim.at(0)));
     for (const std::vector<Dim> *side : {&group.left, &group.right})
       for (const Dim &dim : *side)
         if (!known || (&dim != one && &dim != &many[decides]))
-          coupling.keep(dim, group.name + (known ? " has it inside of another dimension" : " makes other dimensions of it"));
+          coupling.keep(dim, why);
     if (known)
       for (int64_t i = 0; i < one->size; ++i)
         coupling.tie(one->at(i), many[decides].at(i / inner % many[decides].size));
+  }
+
+  /// A slice of which only the run knows where it begins in some dimension.
+  void slice(SliceOp op, const std::string &node, const std::string &name) {
+    const std::vector<Dim> x = dimsFor(op.getX()), y = dimsFor(op.getY());
+    for (size_t d = 0; d < x.size(); ++d) {
+      const std::optional<int64_t> start = cast<DimAttr>(op.getStarts()[d]).expr().constant();
+      if (!start || op.getSteps()[d] != 1 || !y[d].size || *start + y[d].size > x[d].size) {
+        coupling.keep(x[d], name + " reads it at computed places");
+        coupling.keep(y[d], name + " reads others at computed places");
+        continue;
+      }
+      if (x[d].size != y[d].size)
+        coupling.cuts.push_back({node, x[d], int64_t(d), *start, *start + y[d].size});
+      tie({x[d].at(*start), y[d].size}, y[d]);
+    }
   }
 
   void gather(GatherOp op, const std::string &name) {

@@ -212,6 +212,45 @@ def test_what_runs_along_a_width_keeps_it(tmp_path):
     check_narrower(tmp_path, tmp_path / "w.onnx", {"x": np.random.default_rng(1).normal(size=(3, 32)).astype(np.float32)})
 
 
+def write_rows(path):
+    """Attention of four heads, as GPT-2 is exported: products see rows of all texts, the size of a head is what the width is
+    divided into, and a bias begins where the length says."""
+    g, width, longest = Graph(), 96, 16
+    g.op("Shape", "sizes", "x")
+    n, s = (g.op("Gather", f"size{i}", "sizes", g.constant(f"at{i}", np.array([i]))) for i in (0, 1))
+
+    def product(name, x, depth, columns):
+        rows = g.op("Reshape", name + ".rows", x, g.constant(name + ".flat", np.array([-1, depth])))
+        y = g.op("Gemm", name, rows, g.weight(name + ".w", depth, columns), g.weight(name + ".b", columns))
+        last = g.constant(name + ".columns", np.array([columns]))
+        return g.op("Reshape", name + ".texts", y, g.op("Concat", name + ".sizes", n, s, last, axis=0))
+
+    split = {}
+    for name in "qkv":
+        y = product(name, "x", width, 64)
+        last = g.op("Gather", name + ".last", g.op("Shape", name + ".shape", y), g.constant(name + ".at", np.array([2])))
+        four = g.constant(name + ".four", np.array([4]))
+        sizes = g.op("Concat", name + ".parts", n, s, four, g.op("Div", name + ".size", last, four), axis=0)
+        split[name] = g.op("Transpose", name + "t", g.op("Reshape", name + "r", y, sizes), perm=[0, 2, 1, 3])
+    scores = g.op("MatMul", "qk", split["q"], g.op("Transpose", "kT", split["k"], perm=[0, 1, 3, 2]))
+    whole, zero = g.constant("longest", np.array([longest])), g.constant("zero", np.array([0]))
+    begin = g.op("Max", "begin", g.op("Sub", "left", whole, s), zero)
+    bias = g.op("Slice", "slope", g.weight("bias", 4, 1, longest), begin, whole, g.constant("axis", np.array([2])))
+    o = g.op("MatMul", "pv", g.op("Softmax", "p", g.op("Add", "biased", scores, bias), axis=-1), split["v"])
+    o = g.op("Reshape", "joined", g.op("Transpose", "ot", o, perm=[0, 2, 1, 3]), g.constant("to", np.array([0, 0, 64])))
+    g.op("Add", "y", "x", product("out", g.op("Relu", "r", product("up", product("o", o, 64, 96), 96, 128)), 128, width))
+    g.save(path, ["N", "S", width], ["N", "S", width])
+
+
+@pytest.mark.parametrize("scheme, layers, left", [("heads", ["k_node", "q_node", "v_node"], 2), ("ffn", ["up_node"], 64)])
+def test_rows_of_all_texts(tmp_path, scheme, layers, left):
+    write_rows(tmp_path / "r.onnx")
+    widths = {tuple(w["layers"]): w for w in prune(tmp_path, tmp_path / "r.onnx", scheme, 0.5)["widths"]}
+    assert widths[tuple(layers)]["stay"] == left
+    x = np.random.default_rng(1).normal(size=(2, 5, 96)).astype(np.float32)
+    check_narrower(tmp_path, tmp_path / "r.onnx", {"x": x})
+
+
 def write_halves(path, axes):
     """Two slices of a convolution's channels, at places computed from the channels of the input, through which one of them
     goes into a depthwise convolution."""

@@ -112,7 +112,7 @@ static Surgery::Misfit unedited(const std::string &node, const std::string &blam
 Result<Surgery::Misfit> Surgery::misfit(const std::set<int64_t> &units) {
   Result<std::string> bytes = slicedModel(path, coupling, units, /*inside=*/true);
   if (!bytes)
-    return bytes.status();
+    return bytes.status().code() == ErrorCode::Unsupported ? offenderOf(bytes.status(), units) : Result<Misfit>(bytes.status());
   Result<std::unique_ptr<TemporaryModel>> file = TemporaryModel::write("pruned.onnx", *bytes);
   if (!file)
     return file.status();
