@@ -102,22 +102,43 @@ private:
     return false;
   }
 
+  /// Nodes of one result whose elements are those of their first operand.
+  static bool keepsZeros(const std::string &type) {
+    return type == "Identity" || type == "Cast" || type == "Reshape" || type == "Transpose" || type == "Squeeze" ||
+           type == "Unsqueeze" || type == "Flatten";
+  }
+
+  /// None where they are not known. A Cast to the type that there is already computes nothing, and has no sizes of its own.
+  const std::vector<std::string> *sizesOf(const std::string &value) const {
+    auto producer = producers.find(value);
+    auto known = sizes.find(producer == producers.end() ? value : nameOf(*producer->second));
+    if (known != sizes.end())
+      return &known->second;
+    const bool passes = producer != producers.end() && isDefault(*producer->second) &&
+                        (producer->second->op_type() == "Cast" || producer->second->op_type() == "Identity");
+    return passes ? sizesOf(producer->second->input(0)) : nullptr;
+  }
+
   std::string reasonToStay(const onnx::NodeProto &add, Found &one) {
     const std::string &x = add.input(one.shortcut);
     std::string value = add.input(1 - one.shortcut);
-    auto producer = producers.find(x);
-    auto before = sizes.find(producer == producers.end() ? x : nameOf(*producer->second)), after = sizes.find(nameOf(add));
-    if (checksSizes && (before == sizes.end() || after == sizes.end() || before->second != after->second))
+    const std::vector<std::string> *before = sizesOf(x), *after = sizesOf(add.output(0));
+    if (checksSizes && (!before || !after || *before != *after))
       return "the sizes of '" + x + "' are not known to be those of the sum";
     while (true) {
       auto producer = producers.find(value);
       if (producer == producers.end())
         return "what it adds is no result of a node";
+      if (model.uses[value] != 1)
+        return "'" + value + "' is read by others, too";
       const onnx::NodeProto &node = *producer->second;
       std::vector<int> constants; // operands that make it zero
       int next = -1;
-      if (isDefault(node) && node.op_type() == "Identity") {
+      if (isDefault(node) && keepsZeros(node.op_type())) {
         next = 0;
+      } else if (isDefault(node) && node.op_type() == "Mul" &&
+                 (model.constants.count(node.input(0)) || model.constants.count(node.input(1)))) {
+        next = model.constants.count(node.input(0)) ? 1 : 0;
       } else if (isDefault(node) && node.op_type() == "Add" && node.input_size() == 2) {
         next = model.constants.count(node.input(0)) ? 1 : 0;
         constants = {1 - next};

@@ -337,6 +337,31 @@ def test_blocks(tmp_path, name, ratio):
     assert before.graph.input == after.graph.input and before.graph.output == after.graph.output
 
 
+def test_ends_of_blocks(tmp_path):
+    """Branches behind a scale, or in another form, and beside a cast to the type that was there already; one whose result
+    others read stays."""
+    g = Graph()
+    x = g.op("Cast", "c", "x", to=TensorProto.FLOAT)
+    scaled = g.op("Mul", "scaled", g.op("MatMul", "m1", g.op("Relu", "r", x), g.weight("w1", 32, 32)), g.weight("gamma", 32))
+    a = g.op("Add", "a", x, scaled)
+    turned = g.op("MatMul", "m2", g.weight("w2", 32, 32), g.op("Transpose", "t", a, perm=[0, 2, 1]))
+    b = g.op("Add", "b", g.op("Transpose", "back", g.op("Cast", "again", turned, to=TensorProto.FLOAT), perm=[0, 2, 1]), a)
+    rows = g.op("Reshape", "rows", g.op("MatMul", "m3", b, g.weight("w3", 32, 32)), g.constant("same", np.array([0, 0, 32])))
+    d = g.op("Add", "d", b, rows)
+    m = g.op("MatMul", "m4", d, g.weight("w4", 32, 32))
+    g.op("Mul", "y", g.op("Add", "e", d, m), m)
+    g.save(tmp_path / "b.onnx", ["N", "S", 32], ["N", "S", 32])
+    report = prune(tmp_path, tmp_path / "b.onnx", "blocks", 0.5)
+    assert [w["layers"] for w in report["widths"]] == [["a_node"], ["d_node"]] and sum(w["applied"] for w in report["widths"]) == 1
+    why = {k["node"]: k["why"] for k in report["kept"]}
+    assert why["e_node"] == "'m4' is read by others, too"
+    assert why["b_node"].startswith("it ends in") or "is no constant" in why["b_node"]
+    inputs = {"x": np.random.default_rng(1).normal(size=(2, 5, 32)).astype(np.float32)}
+    want, got = of_onnxruntime(tmp_path / "m.onnx", inputs)[0], of_onnxruntime(tmp_path / "p.onnx", inputs)[0]
+    assert lathe_cli.relative_error(got, want) < 1e-6
+    assert lathe_cli.relative_error(of_onnxruntime(tmp_path / "b.onnx", inputs)[0], want) > 1e-3
+
+
 def test_external_weights(tmp_path):
     """What changes comes inside the new model; all else stays in the file beside it, and the model in that folder."""
     write_encoder(tmp_path / "in.onnx")
