@@ -112,7 +112,7 @@ static bool offer(ProductChoice &p) {
 }
 
 static Instance instance(const KernelConfig &c, const ProductText &t) {
-  std::string tile = "BsrTile<" + joined({c.tileM, c.stages}) + ", Holes>";
+  std::string tile = "BsrTile<" + joined({c.tileM, c.stages, c.cluster}) + ", Holes>";
   return {{"gemm_bsr"}, "gemmBsr<" + tile + ">(h, map0, " + resultMaps(t.tma) + ", " + t.m + ", " + t.n + ", " + t.k + ");", tile};
 }
 
@@ -143,7 +143,7 @@ static constexpr ProductForm checking(ProductForm form) {
 const Skeleton kGemmBsr = {
     .family = "gemm.bsr.cooperative",
     .block = "t m n k s: every so many tiles of m rows and n columns of weights with blocks of zeros, of sm_90a, a warpgroup "
-             "for each 64 of the columns",
+             "for each 64 of the columns; with c = 2 the two blocks of a cluster load weights for each other",
     .code = Skeleton::Code::Product,
     .waitsItself = true,
     .sharedBytes = sharedBytes,

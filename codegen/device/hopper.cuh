@@ -136,7 +136,12 @@ LATHE_DEV void bulkLoad(SharedAddr to, const void *from, u32 bytes, SharedAddr b
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                ::"r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
 }
-/// The same of what is read once: it leaves the second-level cache first.
+/// The same to all blocks of the cluster whose bits are set in `ranks`, as tensorLoadCluster.
+LATHE_DEV void bulkLoadCluster(SharedAddr to, const void *from, u32 bytes, SharedAddr bar, u16 ranks) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
+               ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "h"(ranks) : "memory");
+}
+/// Of what is read once: it leaves the second-level cache first.
 LATHE_DEV void bulkLoadStreaming(SharedAddr to, const void *from, u32 bytes, SharedAddr bar) {
   u64 policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));

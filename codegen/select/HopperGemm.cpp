@@ -285,7 +285,7 @@ bool HopperGemm::allows(const KernelConfig &c) const {
   const bool blocks = c.cluster == 1 || (c.cluster == 2 && !isStreamK(c));
   if (c.form->product.packsZerosAway() && (packingOf(c).empty() || !blocks))
     return false;
-  if (c.form->product.blockSparse && !(c.cluster == 1 && c.tileN == 2 * kBlockSide))
+  if (c.form->product.blockSparse && c.tileN != 2 * kBlockSide)
     return false;
   if (isSwapped(c)) {
     const bool sparse = c.form->product.sparse;
@@ -296,7 +296,7 @@ bool HopperGemm::allows(const KernelConfig &c) const {
     return isHalf(desc.buffers[desc.numInputs].dtype) && !desc.resultPair &&
            aAlongK && resultBytes && resultMatrix(desc, sizes) && c.tileM > 0 && c.tileM <= 256 &&
            c.tileM % 16 == 0 && c.tileN > 0 && c.tileN % (isPingPong(c) ? 64 : 128) == 0 &&
-           c.tileN <= 256 && sumsOf(c) <= mostSums && (c.cluster == 1 || sparse);
+           c.tileN <= 256 && sumsOf(c) <= mostSums && (c.cluster == 1 || c.form->product.packsZerosAway());
   }
   int64_t columns = (desc.resultPair ? 2 : 1) * (bAlongK && !desc.pairHead ? 16 : 32);
   int64_t rows = isPingPong(c) || isSplit(c) ? 64 : 128;

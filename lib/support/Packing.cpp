@@ -74,7 +74,9 @@ static int64_t pairsOf(const PanelLayout &l) {
   return (l.columns + kPairedPanels * kBlockSide - 1) / (kPairedPanels * kBlockSide);
 }
 
-int64_t PanelLayout::bsrBitsAt() const { return 4 * (4 + pairsOf(*this) + 1); }
+int64_t PanelLayout::bsrPanelsAt() const { return 4 * (4 + pairsOf(*this) + 1); }
+
+int64_t PanelLayout::bsrBitsAt() const { return bsrPanelsAt() + 4 * kPairedPanels * pairsOf(*this); }
 
 int64_t PanelLayout::bsrStepsAt() const {
   return (bsrBitsAt() + 4 * kPairedPanels * pairsOf(*this) * bsrWords() + 15) / 16 * 16;
@@ -635,9 +637,10 @@ void WeightPacker::makeBsr(int64_t piece, const std::byte *from, std::byte *to) 
   constexpr int64_t kPiece = 8; // elements
   const PanelLayout &l = layout;
   if (piece == 0) {
-    const uint32_t at[] = {uint32_t(l.bsrBitsAt()), uint32_t(l.bsrStepsAt()), uint32_t(l.bsrBlocksAt()), 0};
+    const uint32_t at[] = {uint32_t(l.bsrBitsAt()), uint32_t(l.bsrStepsAt()), uint32_t(l.bsrBlocksAt()), uint32_t(l.bsrPanelsAt())};
     std::memcpy(to, at, sizeof at);
     std::memcpy(to + sizeof at, blockSteps.begins.data(), blockSteps.begins.size() * sizeof(uint32_t));
+    std::memcpy(to + at[3], blockSteps.panels.data(), blockSteps.panels.size() * sizeof(uint32_t));
     for (const auto &[step, panel] : places)
       to[at[0] + panel * l.bsrWords() * 4 + step / 8] |= std::byte(1 << step % 8);
     to += at[1];
@@ -650,7 +653,7 @@ void WeightPacker::makeBsr(int64_t piece, const std::byte *from, std::byte *to) 
   }
   if (piece > int64_t(places.size()))
     return;
-  const auto [step, panel] = places[piece - 1];
+  const int64_t step = places[piece - 1].first, panel = blockSteps.panels[places[piece - 1].second];
   for (int64_t r = 0; r < std::min(kBlockSide, l.columns - panel * kBlockSide); ++r)
     for (int64_t c = 0; c < std::min(kBlockSide, l.depth - step * kBlockSide); ++c) {
       const int64_t n = panel * kBlockSide + r, k = step * kBlockSide + c;

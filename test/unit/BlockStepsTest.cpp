@@ -67,18 +67,21 @@ TEST(BlockSteps, BlocksThatAreNotAllZero) {
   m.words[0] = kMinusZero;
   for (bool transposed : {false, true}) {
     const BlockSteps found = stepsOf(m, transposed);
-    EXPECT_EQ(found.begins, (std::vector<uint32_t>{0, 3, 5, 6}));
     // Panels 3 and 4 have nothing, and panel 5 is not there: the first block of each stands for it.
     EXPECT_EQ(found.blocks, 3 + 2 + 2);
-    ASSERT_EQ(found.steps.size(), 6u);
-    EXPECT_EQ(found.steps[0].number, 1u);
+    // Panels 1 and 2 have number 2 in common, 4 and 5 number 0.
+    EXPECT_EQ(found.panels, (std::vector<uint32_t>{0, 3, 1, 2, 4, 5}));
+    EXPECT_EQ(found.begins, (std::vector<uint32_t>{0, 2, 4, 5}));
+    ASSERT_EQ(found.steps.size(), 5u);
+    EXPECT_EQ(found.steps[0].number, 0u);
     EXPECT_FALSE(found.steps[0].has[0]);
     EXPECT_TRUE(found.steps[0].has[1]);
-    EXPECT_EQ(found.steps[2].number, 3u);
-    EXPECT_TRUE(found.steps[2].has[0]);
-    EXPECT_EQ(found.steps[2].first, 2u);
-    EXPECT_EQ(found.steps[5].first, 5u);
-    EXPECT_TRUE(found.steps[5].has[0] && found.steps[5].has[1]);
+    EXPECT_EQ(found.steps[1].number, 3u);
+    EXPECT_TRUE(found.steps[1].has[0]);
+    EXPECT_EQ(found.steps[3].number, 2u);
+    EXPECT_TRUE(found.steps[3].has[0] && found.steps[3].has[1]);
+    EXPECT_EQ(found.steps[3].first, 3u);
+    EXPECT_EQ(found.steps[4].first, 5u);
   }
   EXPECT_EQ(BlockSteps::most(200, 300), (std::pair<int64_t, int64_t>(24, 12)));
 }
@@ -91,7 +94,7 @@ std::vector<double> multiplied(const std::vector<std::byte> &packed, const std::
     std::memcpy(&w, packed.data() + at, 4);
     return w;
   };
-  const size_t bits = word(0), steps = word(4), blocks = word(8), words = (row.size() + 2047) / 2048;
+  const size_t bits = word(0), steps = word(4), blocks = word(8), panels = word(12), words = (row.size() + 2047) / 2048;
   std::vector<double> sums((n + 127) / 128 * 128);
   for (int64_t pair = 0; pair < (n + 127) / 128; ++pair)
     for (uint32_t s = word(16 + 4 * pair); s < word(20 + 4 * pair); ++s) {
@@ -106,7 +109,7 @@ std::vector<double> multiplied(const std::vector<std::byte> &packed, const std::
             uint16_t w;
             std::memcpy(&w, packed.data() + blocks + block * size_t(8192) + c * 128 + ((k / 8) ^ (c % 8)) * 16 + k % 8 * 2, 2);
             const size_t at = number * 64 + k;
-            sums[pair * 128 + panel * 64 + c] += double(f16ToFloat(w)) * (at < row.size() ? row[at] : 0);
+            sums[word(panels + 4 * (2 * pair + panel)) * 64 + c] += double(f16ToFloat(w)) * (at < row.size() ? row[at] : 0);
           }
         ++block;
       }
@@ -144,6 +147,24 @@ TEST(BlockSteps, PackedWeightsMultiplyAsTheyAre) {
         }
       }
     }
+}
+
+TEST(BlockSteps, PanelsThatShareStepsArePaired) {
+  // Panels have their blocks in one of three thirds of K, in an order that pairs none.
+  Matrix m{12 * 64, 12 * 64, std::vector<uint16_t>(12 * 64 * 12 * 64)};
+  for (int64_t n = 0; n < m.n; ++n)
+    for (int64_t k = 0; k < m.k; ++k)
+      m.words[k * m.n + n] = k / 64 % 3 == n / 64 % 3 ? 0x3c00 : 0;
+  const BlockSteps found = stepsOf(m);
+  EXPECT_EQ(found.blocks, 12 * 4);
+  EXPECT_EQ(found.steps.size(), 6u * 4);
+  for (size_t p = 0; p < found.panels.size(); p += 2)
+    EXPECT_EQ(found.panels[p] % 3, found.panels[p + 1] % 3);
+  // Chance leaves some in common; pairs with more steps come first.
+  const BlockSteps random = stepsOf(blockSparse(64 * 64, 32 * 64, 0.75));
+  EXPECT_LT(double(random.steps.size()), 0.41 * 64 * 16); // neighbours would have 0.44
+  for (size_t p = 2; p < random.begins.size(); ++p)
+    EXPECT_LE(random.begins[p] - random.begins[p - 1], random.begins[p - 1] - random.begins[p - 2]);
 }
 
 TEST(BlockSteps, WhatDoesNotFitIsRefused) {

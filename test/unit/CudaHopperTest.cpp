@@ -452,6 +452,7 @@ TEST_F(CudaHopper, BlockSparseWeightsCompile) {
     bool along, residual;
   };
   for (const Form &f : {Form{"gemm.bsr.cooperative.t384.m256.n128.k64.s4", "bf16", true, false},
+                        Form{"gemm.bsr.cooperative.t384.m256.n128.k64.s4.c2", "bf16", true, true},
                         Form{"gemm.bsr.cooperative.t384.m224.n128.k64.s4", "f16", false, false},
                         Form{"gemm.bsr.cooperative.t384.m128.n128.k64.s6", "bf16", true, true},
                         Form{"gemm.bsr.cooperative.t384.m48.n128.k64.s8", "bf16", false, true},

@@ -3,7 +3,9 @@
 //
 // A constant matrix [K, N] of a product is cut into panels of 64 columns, and a panel
 // into blocks of 64 rows. A GPU multiplies the blocks that are not all zero, for two
-// neighbouring panels at a time: a step is 64 of K in which either of them has a block.
+// panels at a time: a step is 64 of K in which either of them has a block. The fewer the
+// steps, the fewer rows of the other operand are read, so panels that have many of their
+// steps in common are paired.
 // Who counts them (passes/sparsify) and who packs them (support/Packing) ask here, so
 // that both mean the same.
 //
@@ -26,6 +28,7 @@ struct BlockSteps {
     uint32_t first;     ///< the number of its first block among all
     bool has[2];        ///< whether a panel has a block; one of them does
   };
+  std::vector<uint32_t> panels; ///< of each pair its two, the lower one first; pairs with the most steps come first
   std::vector<uint32_t> begins; ///< the first step of each pair of panels, and of the end
   std::vector<Step> steps;      ///< of a pair by rising numbers
   int64_t blocks = 0;           ///< of all steps, in their order, of the first panel before the second

@@ -56,9 +56,9 @@
 // words are a lane's operands of the two products by 64 of K: of column lane / 4 + 8 * (lane % 2) at
 // k = 64 * word + 32 * (lane % 4 / 2) + 0 .. 31.
 //
-// `bsr64` has words of 32 bits first: how many bytes on the bits of the panels begin, the steps, the blocks, and a zero;
-// [pairs of panels + 1] the number of the first step of each pair and that of the end; of each panel of a pair
-// [K / 2048] words with a bit for each 64 of K in which it has a block, all filled up to 16 bytes. Then [C] steps, each a word that says which
+// `bsr64` has words of 32 bits first: how many bytes on the bits of the panels begin, the steps, the blocks, and the panels of
+// pairs; [pairs of panels + 1] the number of the first step of each pair and that of the end; [pairs][2] which panels of 64
+// columns they are; of each panel of a pair [K / 2048] words with a bit for each 64 of K in which it has a block, all filled up to 16 bytes. Then [C] steps, each a word that says which
 // 64 of K it is and one with four times the number of its first block, plus 1 where the first panel has a block and 2
 // where the second has, filled up to 128 bytes; then [C] blocks of [64 columns][64 of K] elements, in which the piece of
 // 16 bytes p of column n lies at p ^ n % 8, as the 128-byte swizzle of tensor maps has it. Blocks are filled with zeros
@@ -134,9 +134,10 @@ struct PanelLayout {
   int64_t sparseWordBytes() const { return sparseSteps() * sparseWordBytesOfStep(codeBits / 8); }
   /// Of a panel and a step, of elements of so many bytes.
   static constexpr int64_t sparseWordBytesOfStep(int64_t elementBytes) { return 32 * 4 * 2 / elementBytes; }
-  /// Bsr: where the bits of panels, steps and blocks begin, and what a block takes, in bytes; words of bits of a panel.
+  /// Bsr: where the panels of pairs, their bits, steps and blocks begin, and what a block takes, in bytes; words of bits of a panel.
   static constexpr int64_t kBsrBytes = 64 * 64 * 2;
   int64_t bsrWords() const { return (depth + 2047) / 2048; }
+  int64_t bsrPanelsAt() const;
   int64_t bsrBitsAt() const;
   int64_t bsrStepsAt() const;
   int64_t bsrBlocksAt() const;
@@ -194,7 +195,7 @@ private:
   uint64_t source = 0;
   /// Blocks, once prepared: the first of each panel and the end; the first row of each.
   std::vector<uint32_t> firsts, rows;
-  /// Bsr, once prepared: its steps; the step of 64 of K and the panel of each block.
+  /// Bsr, once prepared: its steps; the step of 64 of K and the place of the panel among the pairs' of each block.
   BlockSteps blockSteps;
   std::vector<std::pair<uint32_t, uint32_t>> places;
 };

@@ -103,7 +103,36 @@ def blocks_of(row):
     return torch.rand(over(row["n"]), over(row["k"]), device="cuda") * 100 >= row["zeros"]
 
 
-def packed(w, keep):
+def paired(has):
+    """Which panels are multiplied together, [pairs, 2], for panels [panels, numbers] that have blocks: as
+    lib/support/BlockSteps.cpp chooses them, those with the most steps first."""
+    import torch
+    common = has.float() @ has.float().t()
+    left, pairs = common.diagonal().argsort(descending=True, stable=True).tolist(), []
+    shared = common.int().cpu().numpy()
+    while left:
+        first = left.pop(0)
+        pairs.append([first, left.pop(int(np.argmax(shared[first, left])))])
+    at = np.array(pairs)
+    for _ in range(8):
+        gained = False
+        for p in range(len(at) - 1):
+            rest = at[p + 1:]
+            stays = shared[at[p, 0], at[p, 1]] + shared[rest[:, 0], rest[:, 1]]
+            gain = np.stack([shared[at[p, 0], rest[:, i]] + shared[at[p, 1], rest[:, 1 - i]] - stays for i in (0, 1)], 1)
+            q, i = divmod(int(gain.argmax()), 2)
+            if gain[q, i] > 0:
+                at[p, 1], at[p + 1 + q, i] = at[p + 1 + q, i], at[p, 1]
+                gained = True
+        if not gained:
+            break
+    at.sort(1)
+    each = np.diag(shared)
+    steps = each[at[:, 0]] + each[at[:, 1]] - shared[at[:, 0], at[:, 1]]
+    return torch.from_numpy(at[np.lexsort((at[:, 0], -steps))]).to(has.device)
+
+
+def packed(w, keep, pairing=paired):
     """`bsr64` (include/lathe/support/Packing.h) of [N, K], written a second time here."""
     import torch
     (n, k), (panels, numbers) = w.shape, keep.shape
@@ -111,7 +140,8 @@ def packed(w, keep):
     has = torch.zeros(2 * pairs, numbers, dtype=torch.bool, device=w.device)
     has[:panels] = keep
     has[~has.any(1), 0] = True
-    has = has.view(pairs, 2, numbers)
+    order = pairing(has).view(-1)
+    has = has[order].view(pairs, 2, numbers)
     whole = torch.zeros(pairs * 128, numbers * SIDE, device=w.device, dtype=w.dtype)
     whole[:n, :k] = w
     pair, number = has.any(1).nonzero(as_tuple=True)
@@ -120,19 +150,20 @@ def packed(w, keep):
     steps = number | (4 * (count.cumsum(0) - count) + which) << 32
     begins = torch.cat([torch.zeros(1, device=w.device, dtype=torch.long), has.any(1).sum(1).cumsum(0)])
     at = has.transpose(1, 2).nonzero()  # pair, number, panel of the pair
-    blocks = whole.view(2 * pairs, SIDE, numbers, 8, 8)[at[:, 0] * 2 + at[:, 2], :, at[:, 1]]
+    blocks = whole.view(2 * pairs, SIDE, numbers, 8, 8)[order[at[:, 0] * 2 + at[:, 2]], :, at[:, 1]]
     piece = (torch.arange(8).view(1, 8) ^ torch.arange(SIDE).view(SIDE, 1) % 8).to(w.device)
     blocks = blocks.gather(2, piece.view(1, SIDE, 8, 1).expand_as(blocks))
     words = -(-numbers // 32)  # of the bits of a panel
     bits = torch.nn.functional.pad(has.view(2 * pairs, numbers), (0, 32 * words - numbers)).view(2 * pairs, words, 32)
     bits = (bits.long() << torch.arange(32, device=w.device)).sum(2)
     bits = torch.where(bits >= 2**31, bits - 2**32, bits).int()
-    at_bits = 4 * (4 + len(begins))
+    at_panels = 4 * (4 + len(begins))
+    at_bits = at_panels + 4 * len(order)
     first = (at_bits + 4 * bits.numel() + 15) // 16 * 16
     values = (first + 8 * len(steps) + 127) // 128 * 128
     out = torch.zeros(values + 2 * blocks.numel(), device=w.device, dtype=torch.uint8)
-    header = torch.tensor([at_bits, first, values, 0], device=w.device).int()
-    for place, part in ((0, header), (16, begins.int()), (at_bits, bits), (first, steps), (values, blocks)):
+    header = torch.tensor([at_bits, first, values, at_panels], device=w.device).int()
+    for place, part in ((0, header), (16, begins.int()), (at_panels, order.int()), (at_bits, bits), (first, steps), (values, blocks)):
         raw = part.contiguous().view(torch.uint8).view(-1)
         out[place:place + raw.numel()] = raw
     return out
