@@ -55,7 +55,7 @@ def cases():
 
 
 def element(form):
-    return re.match(r"int8|tf32|e4m3|e5m2", form)[0]
+    return re.match(r"u?int8|tf32|e4m3|e5m2", form)[0]
 
 
 # ---- Without a GPU ------------------------------------------------------------------------------
@@ -66,20 +66,21 @@ def save_model(path, m, n, k, form):
     from onnx import TensorProto as T, helper
     node, value = helper.make_node, helper.make_tensor_value_info
     kind = element(form)
-    dtype = {"int8": T.INT8, "tf32": T.FLOAT, "e4m3": T.FLOAT8E4M3FN, "e5m2": T.FLOAT8E5M2}[kind]
+    dtype = {"int8": T.INT8, "uint8": T.UINT8, "tf32": T.FLOAT, "e4m3": T.FLOAT8E4M3FN, "e5m2": T.FLOAT8E5M2}[kind]
     size = 4 if kind == "tf32" else 1
-    weight = onnx.TensorProto(name="w", data_type=dtype, dims=[n, k], data_location=onnx.TensorProto.EXTERNAL)
+    of_weights = T.INT8 if kind == "uint8" else dtype
+    weight = onnx.TensorProto(name="w", data_type=of_weights, dims=[n, k], data_location=onnx.TensorProto.EXTERNAL)
     for key, text in (("location", os.path.basename(path) + ".bin"), ("length", str(size * n * k))):
         weight.external_data.add(key=key, value=text)
     with open(path + ".bin", "wb") as f:
         f.truncate(size * n * k)
     inputs, constants = [value("a", dtype, [m, k])], [weight] if n * k > 65536 else []
     if not constants:
-        inputs.append(value("w", dtype, [n, k]))
+        inputs.append(value("w", of_weights, [n, k]))
     result = "bf16"
     if kind == "tf32":
         nodes, last, result = [node("Gemm", ["a", "w"], ["y"], transB=1)], "y", "f32"
-    elif kind == "int8":
+    elif kind.endswith("int8"):
         nodes, last, result = [node("Transpose", ["w"], ["wt"], perm=[1, 0]), node("MatMulInteger", ["a", "wt"], ["i"])], "i", "i32"
         if "+" in form:
             inputs.append(value("s", T.FLOAT, []))
@@ -168,21 +169,22 @@ def sweep(folder, name, configs):
 
 def torch_type(name):
     import torch
-    return {"bf16": torch.bfloat16, "f32": torch.float32, "i32": torch.int32, "i8": torch.int8, "int8": torch.int8,
+    return {"bf16": torch.bfloat16, "f32": torch.float32, "i32": torch.int32, "i8": torch.int8, "int8": torch.int8, "uint8": torch.uint8,
             "tf32": torch.float32, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[name]
 
 
 def make(kind, *sizes):
     import torch
-    if kind == "int8":
-        return torch.randint(-128, 128, sizes, device="cuda", dtype=torch.int8)
+    if kind.endswith("int8"):
+        least = 0 if kind == "uint8" else -128
+        return torch.randint(least, least + 256, sizes, device="cuda", dtype=torch_type(kind))
     return torch.randn(*sizes, device="cuda").to(torch_type(kind))
 
 
 def make_set(row):
     import torch
     m, n, k, form, kind = row["m"], row["n"], row["k"], row["form"], element(row["form"])
-    t = {"a": make(kind, m, k), "w": make(kind, n, k)}
+    t = {"a": make(kind, m, k), "w": make(kind.removeprefix("u"), n, k)}
     number = lambda x: torch.tensor(x, device="cuda", dtype=torch.float32)
     if "blocks" in form:
         t.update(sa=torch.rand(m, -(-k // BLOCK), device="cuda") + 0.5, sw=torch.rand(-(-n // BLOCK), -(-k // BLOCK), device="cuda") + 0.5)
@@ -217,7 +219,7 @@ def reference(row, t, rounded=True):
         out[i:i + 1024] = (a if "blocks" not in form else a * each(t["sa"][i:i + 1024], 1, row["k"])) @ w  # integers below 2^53: exact
     if "blocks" in form:
         return out
-    if kind == "int8":
+    if kind.endswith("int8"):
         if "+" in form:
             out = (out.float() * t["s"]).double()
         if "quantize" in form and rounded:
@@ -228,7 +230,7 @@ def reference(row, t, rounded=True):
 
 
 # Relative errors in the norm: half a step of bf16 or of 8 bits at random is most of it.
-LIMITS = {"e4m3": 1.8e-3, "e4m3fast": 4e-3, "e4m3+rows": 1.8e-3, "e4m3+quantize": 3e-2, "e4m3fast+quantize": 3e-2, "e5m2": 1.8e-3, "int8": 0, "int8+scale": 1.8e-3,
+LIMITS = {"e4m3": 1.8e-3, "e4m3fast": 4e-3, "e4m3+rows": 1.8e-3, "e4m3+quantize": 3e-2, "e4m3fast+quantize": 3e-2, "e5m2": 1.8e-3, "int8": 0, "int8+scale": 1.8e-3, "uint8+scale": 1.8e-3,
           "int8+quantize": 0, "tf32": 1e-3, "e4m3+blocks": 1.8e-3, "e5m2+blocks": 1.8e-3}
 
 

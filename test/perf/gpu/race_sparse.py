@@ -6,7 +6,7 @@
                                                candidates in rounds, as CUDA-graph replays over rotating buffers
 
 bf16, weights as [N, K] like torch's Linear, pruned by magnitude. Groups: odd (correctness only), square, many, wide,
-one, few; of 8 bits fp8 (e4m3, --allow=reduced-sums), fp8exact (sums in f32), int8 and odd8 (correctness only).
+one, few; of 8 bits fp8 (e4m3, --allow=reduced-sums), fp8exact (sums in f32), int8 and odd8 (correctness only, also e5m2 and unsigned rows).
 `prepare --config=CONFIG` takes another sparse configuration where it is possible. Ratios are taken within a round,
 each of which has another order: rival's time over ours. Of cuSPARSELt all algorithms are tried that torch lets one
 name, with the result either way round; the three fastest of three rounds take part, and the best counts. The bars are
@@ -52,7 +52,7 @@ def cases():
         out[group] += [(f"{name}_2048_{group}", 2048, *LLAMA[name], form, True) for name in ("gateup", "down")]
     forms = {"e4m3": ("gemm.sparse.promoted.m192.n128", "gemm.sparse.promoted.m128.n128.c2", "gemm.sparse.promoted.m48.n256"),
              "e4m3fast": ("gemm.sparse.cooperative.m192.n256", "gemm.sparse.pingpong.m128.n128.c2", "gemm.sparse.cooperative.streamk.m128.n256"),
-             "int8+scale": ("gemm.sparse.cooperative.m128.n256", "gemm.sparse.pingpong.m16.n64"), "e5m2": ("gemm.sparse.promoted.m64.n128",)}
+             "int8+scale": ("gemm.sparse.cooperative.m128.n256", "gemm.sparse.pingpong.m16.n64"), "uint8+scale": ("gemm.sparse.cooperative.m128.n256",), "e5m2": ("gemm.sparse.promoted.m64.n128",)}
     out["odd8"] = [(f"odd8_{m}x{n}x{k}_{form.replace('+', '_')}{i}", m, n, k, form, True, *config)
                    for m, n, k in ((1, 4096, 144), (13, 520, 1040), (257, 504, 784), (1021, 1024, 1136), (3000, 1992, 272))
                    for form in forms for i, config in enumerate([(), *[(f,) for f in forms[form]]])]
