@@ -63,6 +63,7 @@ struct Gemm {
   void scalesOfBlocks();
   mlir::LogicalResult buildPacked(mlir::Type element, int64_t lanes);
   mlir::LogicalResult buildSparseFew(mlir::Type element, int64_t lanes);
+  mlir::LogicalResult buildActive(mlir::Type element, int64_t lanes);
   void parametersOfGroups();
   void startAndWait();
   Indices resultIndex(Evaluator &e, mlir::Value batchIndex, mlir::Value row, const Index &column);

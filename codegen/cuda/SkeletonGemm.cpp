@@ -38,6 +38,8 @@ void Gemm::describe(GemmOperand &s, Value v, bool isA, bool transposed, Type ele
     s.plain = s.packed = s.transposed = true; // whichever way the matrix was
     return;
   }
+  if (form.leavesOutInputs && !isA)
+    s.packed = !s.buffer->packing.empty() && s.storage == element;
   if (!s.buffer->packing.empty() || (s.storage != element && !s.stored) ||
       s.buffer->alignment % 16 != 0)
     return;
@@ -361,6 +363,21 @@ LogicalResult Gemm::buildSparseFew(Type element, int64_t lanes) {
   return success();
 }
 
+/// The holes of gemv_active.cuh.
+LogicalResult Gemm::buildActive(Type element, int64_t lanes) {
+  if (!b.packed || !isa<FloatType>(element))
+    return op.emitError("CUDA text: '") << holes.config.family() << "' needs weights of floats that are packed as panels";
+  startAndWait();
+  std::string type = Holes::typeText(element);
+  holes.line("typedef " + type + " Element;");
+  holes.line("typedef " + Holes::typeText(accumulator) + " Acc;");
+  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+  holes.line("LATHE_METHOD const " + type + " *packed() const { return in" + Twine(b.argument) + "; }");
+  operand(a, element);
+  write(lanes);
+  return success();
+}
+
 LogicalResult Gemm::build() {
   op = anchorOf<MatmulOp>(holes.kernel);
   if (!op)
@@ -394,6 +411,8 @@ LogicalResult Gemm::build() {
     return buildPacked(element, lanes);
   if (form.sparse && !wgmma)
     return buildSparseFew(element, lanes);
+  if (form.leavesOutInputs)
+    return buildActive(element, lanes);
   if (form.streamsWeights) {
     // Where a row begins tells where the matrix does: there are no batches.
     if (!b.plain || b.alongK() == form.acrossK || !(element.isF16() || element.isBF16()) ||

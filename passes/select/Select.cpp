@@ -197,9 +197,9 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
           << (kernel.getName().str() + ": of one row the weights of inputs that are zero are not read");
       return;
     }
-    const char *why = target.isCuda()         ? "there is no kernel that leaves them out on this target"
-                      : desc.batchInvariant   ? "--batch-invariant has one order of sums"
+    const char *why = desc.batchInvariant     ? "--batch-invariant has one order of sums"
                       : !desc.wanted.empty()  ? "the configuration that was asked for reads them"
+                      : target.isCuda()       ? "it has not always one row, its weights are few, or its operands are no floats of 32 or 16 bits"
                                               : "it has not always one row, or its operands are no floats of 32 or 16 bits";
     missedRemark(kernel.getLoc(), "InactiveInputs")
         << (kernel.getName().str() + ": weights of inputs that are zero are read: " + why);

@@ -152,6 +152,59 @@ TEST(ChooseSparse, ConfigurationsCanBeAskedFor) {
   EXPECT_EQ(variantsOf(d).front().spec.config.find("gemm.sparse.few.t256.v2.r8.n64.k4."), 0u) << variantsOf(d).front().spec.config;
 }
 
+// ---- Rows of which many elements are zero in a run ----
+
+KernelDesc inactive(int64_t n, int64_t k, DType type = DType::BF16) {
+  KernelDesc d = product(1, n, k, type);
+  d.operands[1].twoOfFour = false;
+  d.operands[0].inactive = true;
+  return d;
+}
+
+bool isActive(const KernelVariant &v) { return KernelConfig::parse(v.spec.config)->form->product.leavesOutInputs; }
+
+TEST(ChooseActive, WeightsOfZerosAreNotRead) {
+  for (const char *target : {"sm_90a", "sm_80"})
+    for (DType type : {DType::BF16, DType::F16, DType::F32})
+      for (auto [n, k] : {std::pair<int64_t, int64_t>{28672, 4096}, {4096, 14336}, {100, 33}, {1, 70}}) {
+        std::vector<KernelVariant> all = variantsOf(inactive(n, k, type), target);
+        ASSERT_EQ(all.size(), 1u);
+        EXPECT_TRUE(isActive(all[0])) << all[0].spec.config;
+        const KernelConfig c = *KernelConfig::parse(all[0].spec.config);
+        EXPECT_EQ(all[0].spec.buffers[1].packing, "panels" + std::to_string(c.tileN) + "t");
+        const int64_t blocks = (n + c.tileN - 1) / c.tileN * c.tileK;
+        EXPECT_EQ(all[0].spec.launches[0].grid[0], DimExpr(blocks));
+        EXPECT_EQ(all[0].spec.launches[0].cluster[0], c.tileK);
+        if (target == std::string("sm_80"))
+          EXPECT_EQ(c.tileK, 1);
+      }
+}
+
+TEST(ChooseActive, OtherwiseTheProductIsDense) {
+  KernelDesc several = inactive(4096, 4096), unknown = several, input = several, invariant = several, automatic = inactive(512, 512);
+  several.parallel.front() = 2;
+  several.buffers[0].dims[0] = several.buffers[0].physical[0] = 2;
+  unknown.operands[0].inactive = false;
+  input.operands[1].isWeight = false;
+  automatic.alwaysSparse = false; // too few weights
+  invariant.batchInvariant = true;
+  for (const KernelDesc &d : {several, unknown, input, automatic, invariant})
+    for (const KernelVariant &v : variantsOf(d))
+      EXPECT_FALSE(isActive(v)) << v.spec.config;
+}
+
+TEST(ChooseActive, ConfigurationsCanBeAskedFor) {
+  KernelDesc d = inactive(28672, 4096);
+  for (const char *config : {"gemv.active.t512.n256.k2.s4", "gemv.active.t256.n128.k1.s8"}) {
+    d.wanted = config;
+    EXPECT_EQ(variantsOf(d).front().spec.config, config);
+  }
+  for (const char *config : {"gemv.active.t128", "gemv.active.n64", "gemv.active.k3", "gemv.active.k16", "gemv.active.s17"}) {
+    d.wanted = config;
+    EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_90a")).ok()) << config;
+  }
+}
+
 // ---- Blocks of zeros ---------------------------------------------------------------------
 
 /// Of 64 x 64 blocks of the weights a share is zero.

@@ -7,6 +7,7 @@
 
 #include "lathe/codegen/Config.h"
 #include "lathe/codegen/DeviceLibrary.h"
+#include "lathe/support/Half.h"
 #include "lathe/support/Packing.h"
 #include "lathe/ir/Register.h"
 #include "lathe/passes/Passes.h"
@@ -18,9 +19,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <unistd.h>
 
 using namespace mlir;
@@ -253,6 +256,33 @@ void expectCompiles(nvrtc::Compiler &compiler, const std::vector<nvrtc::CompileJ
     if (cubin.ok() && !harmlessSpills)
       EXPECT_EQ(cubin->report.kernels[0].spillStoreBytes, 0) << name;
   }
+}
+
+Bytes randomBytes(const BufferArg &arg, const std::map<std::string, int64_t> &symbols, unsigned seed) {
+  int64_t n = *product(arg.dims).evaluate(symbols);
+  std::mt19937 gen(seed);
+  std::uniform_real_distribution<float> d(-1.5f, 1.5f);
+  Bytes out(byteSize(arg.dtype, n));
+  for (int64_t i = 0; i < n; ++i) {
+    float f = d(gen);
+    if (arg.dtype == DType::F32)
+      std::memcpy(&out[4 * i], &f, 4);
+    else if (arg.dtype == DType::I64) {
+      int64_t v = (i * 2 + 1) % 5 - (i == 1 ? 5 : 0);
+      std::memcpy(&out[8 * i], &v, 8);
+    } else if (bitWidth(arg.dtype) < 8) {
+      out[i * bitWidth(arg.dtype) / 8] = static_cast<std::byte>(gen() & 0xff);
+    } else if (arg.dtype == DType::F8E8M0) {
+      out[i] = static_cast<std::byte>(124 + gen() % 5); // 1/8 to 2
+    } else if (bitWidth(arg.dtype) == 8) {
+      uint32_t code = isFloat(arg.dtype) ? static_cast<uint32_t>(encodeFloat(arg.dtype, f)) : gen() & 0xff;
+      out[i] = static_cast<std::byte>(code);
+    } else {
+      uint16_t h = arg.dtype == DType::F16 ? static_cast<uint16_t>(encodeFloat(DType::F16, f)) : floatToBf16(f);
+      std::memcpy(&out[2 * i], &h, 2);
+    }
+  }
+  return out;
 }
 
 } // namespace lathe::test

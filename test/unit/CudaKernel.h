@@ -73,6 +73,9 @@ private:
 void expectCompiles(nvrtc::Compiler &compiler, const std::vector<nvrtc::CompileJob> &jobs,
                     bool harmlessSpills = true);
 
+/// Elements for a buffer of these sizes: floats between -1.5 and 1.5, codes of any bits, small indices.
+Bytes randomBytes(const BufferArg &arg, const std::map<std::string, int64_t> &symbols, unsigned seed);
+
 } // namespace lathe::test
 
 #endif // LATHE_TEST_UNIT_CUDAKERNEL_H

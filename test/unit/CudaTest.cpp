@@ -17,7 +17,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 
 using namespace lathe;
 using namespace lathe::test;
@@ -426,6 +425,23 @@ std::vector<Case> makeCases() {
   sparse("sparse_sixteen", "tensor<13x776xf16>", "tensor<45x776xf16>", "tensor<13x45xf16>", "{transpose_b} ",
          "gemm.sparse.few.t128.v2.r16.n64.k4.s3", "1")
       .tolerance = 2e-3;
+  // Rows of which relu makes half zero: columns that fill no panel, a last panel half as wide, depths that fill no piece of 32
+  // or are listed in parts.
+  auto active = [&](std::string name, std::string type, int64_t k, int64_t n, bool along, std::string config, std::string grid) -> Case & {
+    std::string x = "tensor<1x" + std::to_string(k) + "x" + type + ">", y = "tensor<1x" + std::to_string(n) + "x" + type + ">";
+    std::string w = "tensor<" + std::to_string(along ? n : k) + "x" + std::to_string(along ? k : n) + "x" + type + ">";
+    Case &c = add(name, {fn(name, "(%a: " + x + ", %b: " + w + ") -> " + y,
+                            "  %z = lathe.constant dense<0.0> : tensor<" + type + ">\n  %0 = lathe.max %a, %z : (" + x + ", tensor<" + type +
+                                ">) -> " + x + "\n  %1 = lathe.matmul %0, %b " + (along ? "{transpose_b} " : "") + ": (" + x + ", " + w +
+                                ") -> " + y + "\n  return %1 : " + y),
+                         config, {grid}});
+    c.cuda.packing = "panels" + std::to_string(KernelConfig::parse(config)->tileN) + (along ? "t" : "");
+    c.tolerance = type == "f32" ? 2e-6 : type == "f16" ? 2e-3 : 8e-3;
+    return c;
+  };
+  active("active_row", "bf16", 520, 45, true, "gemv.active.t256.n128.k1.s4", "1");
+  active("active_panels", "f32", 520, 200, false, "gemv.active.t256.n64.k1.s2", "4");
+  active("active_parts", "f16", 4100, 330, false, "gemv.active.t512.n256.k1.s8", "2");
   add("heads", {fn("heads", "(%a: tensor<2x6x16xf32>, %b: tensor<16x24xf32>, %c: tensor<24xf32>) -> tensor<2x3x6x8xf32>", R"(
   %0 = lathe.matmul %a, %b : (tensor<2x6x16xf32>, tensor<16x24xf32>) -> tensor<2x6x24xf32>
   %1 = lathe.add %0, %c : (tensor<2x6x24xf32>, tensor<24xf32>) -> tensor<2x6x24xf32>
@@ -655,33 +671,6 @@ float asFloat(const Bytes &b, DType t, size_t i) {
     std::memcpy(&f, &b[4 * i], 4);
     return f;
   }
-}
-
-Bytes randomBytes(const BufferArg &arg, const std::map<std::string, int64_t> &symbols, unsigned seed) {
-  int64_t n = *product(arg.dims).evaluate(symbols);
-  std::mt19937 gen(seed);
-  std::uniform_real_distribution<float> d(-1.5f, 1.5f);
-  Bytes out(byteSize(arg.dtype, n));
-  for (int64_t i = 0; i < n; ++i) {
-    float f = d(gen);
-    if (arg.dtype == DType::F32)
-      std::memcpy(&out[4 * i], &f, 4);
-    else if (arg.dtype == DType::I64) {
-      int64_t v = (i * 2 + 1) % 5 - (i == 1 ? 5 : 0);
-      std::memcpy(&out[8 * i], &v, 8);
-    } else if (bitWidth(arg.dtype) < 8) {
-      out[i * bitWidth(arg.dtype) / 8] = static_cast<std::byte>(gen() & 0xff);
-    } else if (arg.dtype == DType::F8E8M0) {
-      out[i] = static_cast<std::byte>(124 + gen() % 5); // 1/8 to 2
-    } else if (bitWidth(arg.dtype) == 8) {
-      uint32_t code = isFloat(arg.dtype) ? static_cast<uint32_t>(encodeFloat(arg.dtype, f)) : gen() & 0xff;
-      out[i] = static_cast<std::byte>(code);
-    } else {
-      uint16_t h = arg.dtype == DType::F16 ? static_cast<uint16_t>(encodeFloat(DType::F16, f)) : floatToBf16(f);
-      std::memcpy(&out[2 * i], &h, 2);
-    }
-  }
-  return out;
 }
 
 /// Of each four neighbours along K two become zero, of a matrix of 16 bits.

@@ -238,7 +238,7 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
   parser.add("sparse-weights", "auto|never|always",
              "Leave zeros in the weights of products out. CPU: blocks of 1x16 and 4x16, where an estimate says that it "
              "gains 3 % (auto, the default), nowhere (never), or wherever it is possible (always); results are the "
-             "same; of products that always have one row, behind a threshold (always: or relu), also the weights of inputs "
+             "same. CPU and GPU: of products that always have one row, behind a threshold (always: or relu), the weights of inputs "
              "that are zero. sm_90a: blocks of 64x64 of 16-bit weights in the same way, and two of each four along the depth (2:4) "
              "of 8 or 16 bits with always alone, where results have 16 bits; with always an input that is infinite or NaN "
              "where the weight is a zero that is left out does not make the result NaN",

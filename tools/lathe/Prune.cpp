@@ -149,7 +149,7 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
              "--device=cuda:0 zeros are measured as compiled with --sparse-weights=always, which such models then want. Or "
              "what is taken out, and the model becomes smaller: channels of convolutions, heads of attention, ffn (columns "
              "between two products), blocks (whole residual branches). Or activations: the inputs of products that are least by "
-             "magnitude count as zero, by thresholds from --data; CPUs then read the weights of one row's other inputs alone",
+             "magnitude count as zero, by thresholds from --data; of one row the weights of other inputs are then read alone",
              options.scheme);
   parser.add("ratio", "R", "The share of blocks, weights, channels, heads, columns or inputs that goes, between 0 and 1", options.ratio);
   parser.add("budget", "latency=60%|latency=2.5ms", "In place of --ratio: each group of layers gets the width of its own, or goes "

@@ -100,7 +100,7 @@ Status pruneActivations(const PruneRequest &given, const std::string &path) {
   if (!all)
     return all.status();
   LATHE_RETURN_IF_ERROR(measureWeights(request, path, *all,
-                                       "no kernel leaves out weights of inputs that are zero: CPUs do for products that always have one row by "
+                                       "no kernel leaves out weights of inputs that are zero: that takes products that always have one row, by "
                                        "finite weights of 32 or 16 bits",
                                        report));
   Weights chosen;

@@ -142,7 +142,7 @@ struct ProductForm {
   bool pairs = false;          ///< kPair: a result may be made of two columns of sums
   int64_t interleave = 1;      ///< CPU: neighbours of K that an instruction multiplies and adds; with more
                                ///< than 1, both operands are integers of 8 bits
-  bool leavesOutInputs = false; ///< CPU, one row: columns that its zeros meet are not read
+  bool leavesOutInputs = false; ///< one row: columns that its zeros meet are not read; on GPUs B must be packed as `panels`
   bool leavesOutZeros = false; ///< CPU: blocks of zeros in constant columns are not multiplied
   bool blockScales = false;    ///< scales sums by blocks of k, or computes operands element by element
   bool amax = false;           ///< finds the amax of blocks of results (lathe/ir/BlockAmax.h)

@@ -56,13 +56,13 @@
 // words are a lane's operands of the two products by 64 of K: of column lane / 4 + 8 * (lane % 2) at
 // k = 64 * word + 32 * (lane % 4 / 2) + 0 .. 31.
 //
-// `bsr64` has words of 32 bits first: how many bytes on the bits of the panels begin, the steps, the blocks, and the panels of
-// pairs; [pairs of panels + 1] the number of the first step of each pair and that of the end; [pairs][2] which panels of 64
-// columns they are; of each panel of a pair [K / 2048] words with a bit for each 64 of K in which it has a block, all filled up to 16 bytes. Then [C] steps, each a word that says which
-// 64 of K it is and one with four times the number of its first block, plus 1 where the first panel has a block and 2
-// where the second has, filled up to 128 bytes; then [C] blocks of [64 columns][64 of K] elements, in which the piece of
-// 16 bytes p of column n lies at p ^ n % 8, as the 128-byte swizzle of tensor maps has it. Blocks are filled with zeros
-// beyond K and N. C is as many as there are or more, as of `blocks`.
+// `bsr64` has words of 32 bits first: how many bytes on the bits of the panels begin, the steps, the blocks, and the panels
+// of pairs; [pairs of panels + 1] the number of the first step of each pair and that of the end; [pairs][2] which panels of
+// 64 columns they are; of each panel of a pair [K / 2048] words with a bit for each 64 of K in which it has a block, all
+// filled up to 16 bytes. Then [C] steps, each a word that says which 64 of K it is and one with four times the number of its
+// first block, plus 1 where the first panel has a block and 2 where the second has, filled up to 128 bytes; then [C] blocks
+// of [64 columns][64 of K] elements, in which the piece of 16 bytes p of column n lies at p ^ n % 8, as the 128-byte swizzle
+// of tensor maps has it. Blocks are filled with zeros beyond K and N. C is as many as there are or more, as of `blocks`.
 //
 // The last panel is only as wide as whole vectors (NR/2) need; what no column
 // fills is zero. Elements keep their type, and all but `winograd` their values. Those

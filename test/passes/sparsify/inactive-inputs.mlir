@@ -70,3 +70,19 @@ module attributes {lathe.target = "x86-64-v3"} {
     return %0, %1 : tensor<1x4xf32>, tensor<1x4xf32>
   }
 }
+
+// -----
+
+// A GPU lists what is not zero, too.
+// SELECT-LABEL: func.func @gpu
+// SELECT: config \22gemv.active.t256.n128.k1.s8\22
+// SELECT-SAME: packing \22panels128\22
+module attributes {lathe.target = "sm_90a", lathe.options = {sparse_weights = ["always"]}} {
+  func.func @gpu(%x: tensor<1x2xf16>) -> tensor<1x4xf16> {
+    %w = lathe.constant dense<[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]> : tensor<2x4xf16>
+    %zero = lathe.constant dense<0.0> : tensor<f16>
+    %relu = lathe.max %x, %zero : (tensor<1x2xf16>, tensor<f16>) -> tensor<1x2xf16>
+    %0 = lathe.matmul %relu, %w : (tensor<1x2xf16>, tensor<2x4xf16>) -> tensor<1x4xf16>
+    return %0 : tensor<1x4xf16>
+  }
+}
