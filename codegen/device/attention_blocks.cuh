@@ -1,11 +1,12 @@
 //===- attention_blocks.cuh - which keys a tile of queries sees ---------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Needs: reduce
+// Needs: reduce, attention_order
 //
 // A kernel that runs before attention: of each tile of queries it lists the tiles of keys in which
 // the mask lets anything through, in order, so that the others are neither read nor computed.
 // A list is its length and then, for each tile, twice its number, plus one where some query does
-// not see some key. Where nothing is seen, the first tile stands for that. Masks that are the same for all heads are looked at once. Holes:
+// not see some key. Where nothing is seen, the first tile stands for that. The last entry of a list is how long its tiles take,
+// in half tiles that all queries see. Masks that are the same for all heads are looked at once. Holes:
 //
 //   static constexpr int kMaskLanes;   1, or a number of keys that the mask is read for at once
 //   Vec<bool, kMaskLanes> through(i64 b, i64 h, i64 q, i64 piece);   of keys piece * kMaskLanes on
@@ -15,14 +16,14 @@
 #ifndef LATHE_DEVICE_ATTENTION_BLOCKS
 #define LATHE_DEVICE_ATTENTION_BLOCKS
 
-/// Entries of a list, its length among them.
-LATHE_DEV i64 attentionListSize(i64 keys, int tile) { return (keys + tile - 1) / tile + 1; }
-
 /// The grid is tiles of queries, heads and batches of the mask; shared memory: a byte for each tile
 /// of keys.
 template <int QUERIES, int KEYS, int THREADS, class H>
 LATHE_DEV void attentionBlocks(const H &h, i64 queries, i64 keys, u16 *lists) {
-  constexpr int LANES = H::kMaskLanes, ACROSS = KEYS / LANES, STEPS = (QUERIES * ACROSS + 31) / 32;
+  constexpr int LANES = H::kMaskLanes, ACROSS = KEYS / LANES; // pieces of a row
+  // Lanes stand side by side, and below that in as many rows as there is room for; each goes down a column of pieces, so that
+  // what the mask takes from the place of keys is computed once for all queries.
+  constexpr int WIDE = ACROSS < 32 ? ACROSS : 32, DOWN = 32 / WIDE, AHEAD = 8;
   static_assert(KEYS % LANES == 0, "whole pieces of the mask");
   LATHE_DYNAMIC_SHARED(shared);
   u8 *const kinds = shared; // 0: nothing is seen, 1: something, 2: everything
@@ -33,30 +34,35 @@ LATHE_DEV void attentionBlocks(const H &h, i64 queries, i64 keys, u16 *lists) {
   for (int tile = threadIdx.x / 32; tile < tiles; tile += THREADS / 32) {
     const i64 k0 = (i64)tile * KEYS;
     u32 found = 0; // 1: a key that is seen, 2: one that is not
-    for (int step = 0; step < STEPS && found != 3; step += 8) {
+    for (int first = 0; first < ACROSS && found != 3; first += WIDE) {
+      // Rows and pieces behind the last are looked at as those, so that all is read at once.
+      const int piece = first + lane % WIDE < ACROSS ? first + lane % WIDE : ACROSS - 1, column = piece * LANES;
+      const i64 mine = minIndex(k0 + column, keys - 1) / LANES;
+      for (int top = 0; top < rows && found != 3; top += AHEAD * DOWN) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        // Rows and pieces behind the last are looked at as those, so that all is read at once.
-        const int unit = (step + i) * 32 + lane, row = unit / ACROSS < rows ? unit / ACROSS : rows - 1, column = unit % ACROSS * LANES;
-        const int left = (int)(minIndex(keys, h.keyEnd(b, head, q0 + row)) - k0) - column;
-        const Vec<bool, LANES> seen = h.through(b, head, q0 + row, minIndex(k0 + column, keys - 1) / LANES);
-        bool some = false, all = true;
+        for (int i = 0; i < AHEAD; ++i) {
+          const int row = (int)minIndex(top + i * DOWN + lane / WIDE, rows - 1);
+          const int left = (int)(minIndex(keys, h.keyEnd(b, head, q0 + row)) - k0) - column;
+          const Vec<bool, LANES> seen = h.through(b, head, q0 + row, mine);
+          bool some = false, all = true;
 #pragma unroll
-        for (int e = 0; e < LANES; ++e) {
-          const bool one = seen.v[e] && e < left;
-          some |= one;
-          all &= one;
+          for (int e = 0; e < LANES; ++e) {
+            const bool one = seen.v[e] && e < left;
+            some |= one;
+            all &= one;
+          }
+          found |= (some ? 1 : 0) | (all ? 0 : 2);
         }
-        found |= (some ? 1 : 0) | (all ? 0 : 2);
+        found = warpReduce<OrOp>(found);
       }
-      found = warpReduce<OrOp>(found);
     }
     if (lane == 0) kinds[tile] = (u8)(found == 3 ? 1 : found == 1 ? 2 : 0);
   }
   __syncthreads();
   if (threadIdx.x >= 32) return;
-  u16 *const list = lists + (((i64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * attentionListSize(keys, KEYS);
-  u32 count = 0;
+  const i64 size = attentionListSize(keys, KEYS);
+  u16 *const list = lists + (((i64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * size;
+  u32 count = 0, partial = 0;
   for (int first = 0; first < tiles; first += 32) {
     const int tile = first + lane, kind = tile < tiles ? kinds[tile] : 0;
     u32 place = kind != 0; // of this lane and those before it
@@ -67,10 +73,14 @@ LATHE_DEV void attentionBlocks(const H &h, i64 queries, i64 keys, u16 *lists) {
     }
     if (kind != 0) list[count + place] = (u16)(2 * tile + (kind == 1));
     count += shuffleFrom32(place, 31);
+    partial += (u32)countBits(warpBits(kind == 1));
   }
   if (lane != 0) return;
   list[0] = (u16)(count > 0 ? count : 1);
   if (count == 0) list[1] = 1;
+  // Where scores are looked at one by one, a tile takes half as long again.
+  const u32 halves = count > 0 ? 2 * count + partial : 3;
+  list[size - 1] = (u16)(halves < 0xffff ? halves : 0xffff);
 }
 
 #endif // LATHE_DEVICE_ATTENTION_BLOCKS

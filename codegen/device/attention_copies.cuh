@@ -154,7 +154,10 @@ template <class Tile, int THREADS, class H>
 LATHE_DEV void attentionOrders(const H &h, i64 heads, i64 batches, i64 queries, i64 keys, u32 blocks, u32 *order) {
   const AttentionPlan p = attentionPlan<Tile, H>(heads, batches, queries, keys);
   attentionOrder<THREADS>(p.tiles, p.tiles < blocks ? p.tiles : blocks, order, order + 2 * p.tiles + 3 * blocks,
-                          [&](u32 t) { return (u32)attentionWork<Tile>(h, t, p, queries, keys).blocks; });
+                          [&](u32 t) {
+                            const AttentionWork w = attentionWork<Tile>(h, t, p, queries, keys);
+                            return (u32)w.entries[attentionListSize(keys, Tile::KEYS) - 2]; // which begin behind the length
+                          });
 }
 
 /// A ring of tiles of keys, or of values, and the warp that fills it: one lane of it, or one for each box

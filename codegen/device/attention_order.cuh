@@ -14,6 +14,9 @@
 #ifndef LATHE_DEVICE_ATTENTION_ORDER
 #define LATHE_DEVICE_ATTENTION_ORDER
 
+/// Entries of a list of tiles of keys (attention_blocks.cuh), its length and how long it takes among them.
+LATHE_DEV i64 attentionListSize(i64 keys, int tile) { return (keys + tile - 1) / tile + 2; }
+
 /// Places of a block in the order: twice its share of the tiles, and one for the end.
 LATHE_DEV u32 attentionPlaces(u32 tiles, u32 blocks) { return 2 * ((tiles + blocks - 1) / blocks) + 1; }
 

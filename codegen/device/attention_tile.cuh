@@ -106,8 +106,8 @@ struct AttentionPlace { i32 b, head, q, queries; };
 
 /// Turns products with the keys from k0 on into kept scores; -inf where a key is not seen. `whole`:
 /// all of the tile's keys are before the ends of all of its queries; `open`: and a boolean mask lets
-/// all of them through.
-template <class H, int N>
+/// all of them through. ALIGNED: k0 is a multiple of the tile's keys.
+template <bool ALIGNED = false, class H, int N>
 LATHE_DEV void keepScores(const H &h, const AttentionPlace &at, f32 (&s)[N], i32 k0, i32 keys, bool whole, bool open) {
   if (KeepsProducts<H>::value && whole && (H::kPlainScore || open)) return;
   const f32 hidden = bitsToF32(0xff800000u);
@@ -119,8 +119,10 @@ LATHE_DEV void keepScores(const H &h, const AttentionPlace &at, f32 (&s)[N], i32
   auto score = [&](int i, bool test) {
     const int k = i / 4 * 8 + column + (i & 1), last = (i & 2) ? last1 : last0;
     const i32 q = (i & 2) ? q1 : q0;
+    // By bits the compiler sees which keys of a tile are in the same block of a mask's table, and looks that up once.
+    const i32 key = ALIGNED && (2 * N & (2 * N - 1)) == 0 ? k0 | k : k0 + k;
     // What keys behind the last would read may not be there.
-    auto place = [&](i32 most) { return !H::kWholeTiles && test && k0 + k > most ? most : k0 + k; };
+    auto place = [&](i32 most) { return !H::kWholeTiles && test && key > most ? most : key; };
     if constexpr (H::kPlainScore) {
       s[i] = k < last ? s[i] : hidden;
     } else if constexpr (H::kPairs && H::kMaskOnly) {

@@ -141,7 +141,7 @@ static void addLists(const KernelDesc &desc, int64_t queries, int64_t keys, int6
   order.sharedBytes = 0;
   spec.launches.insert(spec.launches.begin(), {lists, order});
   select::addWorkspace(spec, attentionOrderBytes(rows * desc.parallel[1] * desc.parallel[0], smCount) +
-                                 DimExpr(2) * desc.maskDims[0] * desc.maskDims[1] * rows * (tiles + DimExpr(1)));
+                                 DimExpr(2) * desc.maskDims[0] * desc.maskDims[1] * rows * (tiles + DimExpr(2)));
 }
 
 static KernelSpec specOf(const AttentionChoice &a, bool listed, int64_t warpgroups = 2) {

@@ -193,7 +193,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   // `open`: a boolean mask hides none of the tile.
   auto toScores = [&](const AttentionPlace &at, i32 k0, i32 full, bool open) {
     if constexpr (Tile::MASK == NO_MASK) {
-      keepScores(h, at, s, k0, (i32)keys, k0 + KEYS <= full, open);
+      keepScores<true>(h, at, s, k0, (i32)keys, k0 + KEYS <= full, open);
     } else {
       i32 last[2] = {KEYS, KEYS};
       const bool ends = k0 + KEYS > full;

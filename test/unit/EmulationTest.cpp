@@ -25,6 +25,7 @@
 #include "../../codegen/device/attention_mma.cuh"
 #include "../../codegen/device/attention_codes.cuh"
 #include "../../codegen/device/attention_split.cuh"
+#include "../../codegen/device/attention_order.cuh"
 #include "../../codegen/device/attention_blocks.cuh"
 
 #include "DeviceBuffer.h"
@@ -742,6 +743,7 @@ template <int LANES> void checkLists(i64 queries, i64 keys, i64 shift, bool caus
     if (want.empty())
       want.push_back(1); // the first stands for nothing
     EXPECT_EQ(std::vector<int>(list + 1, list + 1 + list[0]), want) << "list " << i;
+    EXPECT_EQ(list[size - 1], 2 * want.size() + std::count_if(want.begin(), want.end(), [](int entry) { return entry % 2; })) << i;
   }
 }
 
