@@ -257,7 +257,14 @@ Status attention(const KernelDesc &desc, const Target &target, std::vector<Kerne
   KernelConfig c = productTile(kCpuAttention, target);
   // Rows of queries that share transposed keys; their scores stay in scratch memory.
   c.rows = 4 * c.tileM;
-  DimExpr chunks;
+  auto add = [&](const KernelConfig &config, std::vector<DimCondition> guard) {
+    DimExpr chunks = config.tileK > 0 ? DimExpr::ceilDiv(desc.parallel[0], DimExpr(config.tileK))
+                                      : desc.parallel[0] * DimExpr::ceilDiv(desc.parallel[2], DimExpr(config.rows));
+    KernelSpec spec = specFor(desc, config, chunks * desc.parallel[1]);
+    if (desc.reduction.size() == 2)
+      spec.scratchBytes = attentionScratchBytes(config, desc.reduction[0], desc.reduction[1]);
+    addVariant(out, std::move(guard), std::move(spec));
+  };
   // Tokens of a prompt that lie one after another are rows of the batch with the same keys. Few tokens a unit leave
   // units for all workers where each is of another sequence, and two full tiles are enough to pay for the keys.
   auto queries = desc.parallel[2].constant();
@@ -265,15 +272,27 @@ Status attention(const KernelDesc &desc, const Target &target, std::vector<Kerne
     c.tileK = 2 * c.tileM / *queries;
     c.rows = c.tileK * *queries;
     c.stages = 1; // what shares a tile is chance, and must not be seen in the bits
-    chunks = DimExpr::ceilDiv(desc.parallel[0], DimExpr(c.tileK));
   } else {
+    // Of many keys that a mask hides in part, those are left out that no query of a chunk sees. Blocks of a mask are
+    // powers of two, mostly: chunks do not straddle them.
+    constexpr int64_t kListed = 1024, kListedRows = 32;
+    const DimExpr &keys = desc.reduction[0];
+    const DimRange range = keys.range(desc.symbols);
+    KernelConfig listed = c;
+    listed.form = &kCpuAttentionListed;
+    listed.rows = kListedRows;
+    if (desc.maskHides && range.hi >= kListed) {
+      std::vector<DimCondition> guard;
+      if (range.lo < kListed)
+        guard.push_back({DimCondition::Kind::LessEqual, DimExpr(kListed), keys});
+      const bool always = guard.empty();
+      add(askedOr(desc, listed), std::move(guard));
+      if (always)
+        return okStatus();
+    }
     c = askedOr(desc, c);
-    chunks = desc.parallel[0] * DimExpr::ceilDiv(desc.parallel[2], DimExpr(c.rows));
   }
-  KernelSpec spec = specFor(desc, c, chunks * desc.parallel[1]);
-  if (desc.reduction.size() == 2)
-    spec.scratchBytes = attentionScratchBytes(c, desc.reduction[0], desc.reduction[1]);
-  addVariant(out, {}, std::move(spec));
+  add(c, {});
   return okStatus();
 }
 

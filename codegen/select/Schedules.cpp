@@ -124,6 +124,12 @@ const Skeleton kCpuAttention = {
              "scratch memory; k: chunks are of k neighbours in the batch, of which those with equal keys share panels; "
              "s1: as of gemm",
     .code = Code::CpuAttention};
+const Skeleton kCpuAttentionListed = {
+    .family = "attention.listed",
+    .block = "v m n r: as attention's; panels of keys of which the mask hides all from the chunk's queries are listed first "
+             "and left out",
+    .code = Code::CpuAttention,
+    .attention = {.listed = true}};
 const Skeleton kCpuTopKInsert = {
     .family = "topk.insert",
     .block = "v: a share of the rows; the best elements so far stay in order in scratch memory",
@@ -154,8 +160,9 @@ DimExpr nmsScratchBytes(const DimExpr &boxes) {
 DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys,
                               const DimExpr &head) {
   DimExpr rows(config.rows), n(config.tileN);
-  DimExpr padded = DimExpr::ceilDiv(keys, n) * n;
-  return DimExpr(4) * (rows * head + head * n + rows * padded + rows + padded * n);
+  DimExpr panels = DimExpr::ceilDiv(keys, n), padded = panels * n;
+  DimExpr list = config.form && config.form->attention.listed ? panels : DimExpr(0);
+  return DimExpr(4) * (rows * head + head * n + rows * padded + rows + padded * n + list);
 }
 
 } // namespace lathe

@@ -14,6 +14,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Product.h"
+#include "Ranges.h"
 
 #include "lathe/ir/AttentionOperands.h"
 
@@ -31,13 +32,15 @@ struct Attention {
   Type f32;
   DimExpr head, valueHead, keys, padded;
   std::optional<unsigned> lseOutput = {}; ///< where the log-sum-exp goes, if anywhere
+  bool listed = false; ///< panels of keys that no query of the chunk sees are left out
   int64_t each = 0; ///< queries of each of the batch's rows, of which a chunk takes several; 0: it takes one
-  Value scratch, queries, keyPanel, scores, sums, valuePanel; ///< offsets in scratch
+  Value scratch, queries, keyPanel, scores, sums, valuePanel, list; ///< offsets in scratch
 
   // The unit in work.
   Index batch, query, group;
   Value firstRow, count;
   Value begin, seen; ///< keys that any row of the chunk may see: from `begin` on, a multiple of n, ahead of `seen`
+  Value panels;      ///< listed: how many panels of keys the list has
 
   /// Where row r of the chunk is in the batch, and which query there it is.
   Index batchOf(Value r) { return each ? Index(ix.add(batch.base, ix.div(r, ix.cst(each)))) : batch; }
@@ -62,6 +65,44 @@ struct Attention {
     queries = take(rows * head);
     keyPanel = take(head * n);
     sums = take(rows);
+    list = listed ? take(DimExpr::ceilDiv(keys, n)) : Value();
+  }
+
+  /// Lists the panels of keys in which a query of the chunk may see something. False, with nothing emitted, where that
+  /// cannot be told.
+  bool listPanels() {
+    const int64_t n = config.tileN;
+    std::vector<DimExpr> space = dimsOf(op.getY());
+    space[3] = keys;
+    Extent rows(firstRow, ix.sub(ix.add(firstRow, count), ix.cst(1)));
+    Value from = ix.div(begin, ix.cst(n)), end = ix.ceilDiv(seen, n);
+    bool tells = false;
+    panels = e.loop(from, end, ix.cst(1), {ix.cst(0)}, [&](Value panel, ValueRange args) {
+      Value first = ix.mul(panel, n);
+      Box box{Extent(batch.base), Extent(query.base), rows, Extent(first, ix.sub(ix.min(ix.add(first, n), length()), ix.cst(1)))};
+      Ranges ranges(e, keys);
+      Value any = ix.constant(e.b.getBoolAttr(true));
+      if (op.getMask())
+        any = ranges.truth(op.getMask(), ranges.broadcast(op.getMask(), space, box)).any;
+      if (Value mine = op.getQueryDocuments()) {
+        Value theirs = op.getKeyDocuments();
+        Value same = ranges.mayEqual(mine, ranges.broadcast(mine, {space[0], space[2]}, {box[0], box[2]}), theirs,
+                                     ranges.broadcast(theirs, {space[0], space[3]}, {box[0], box[3]}));
+        any = ranges.both(any, same);
+      }
+      tells = !IndexMath::constantOf(any);
+      Value number = e.make<arith::IndexCastUIOp>(e.b.getI32Type(), panel);
+      e.storeAt(e.make<arith::BitcastOp>(f32, number), f32, scratch, Index(ix.add(list, args[0])));
+      return SmallVector<Value>{ix.select(any, ix.add(args[0], 1), args[0])};
+    })[0];
+    if (!tells)
+      panels.getDefiningOp()->erase();
+    return tells;
+  }
+  /// The first key of the panel at a place of the list.
+  Value listedKey(Value place) {
+    Value bits = e.make<arith::BitcastOp>(e.b.getI32Type(), e.load(scratch, f32, Index(ix.add(list, place))));
+    return ix.mul(e.make<arith::IndexCastUIOp>(e.b.getIndexType(), bits), config.tileN);
   }
 
   /// Scaled query rows.
@@ -121,12 +162,15 @@ struct Attention {
     p.columnElement = f32;
     p.panelPlace = keyPanel;
     p.padded = true;
-    p.fillPanel = [&](Value, Value column, Value at) { fillKeys(column, at); };
+    p.fillPanel = [&](Value, Value column, Value at) {
+      fillKeys(listed ? listedKey(ix.div(column, ix.cst(config.tileN))) : column, at);
+    };
     p.resultIndex = [](Value, Value r, const Index &column) { return Indices{Index(r), column}; };
     p.consume = [&](const Indices &idx, Value v) {
       e.storeAt(v, f32, scratch, ix.add(Index(row(scores, idx[0].base, padded)), idx[1]));
     };
-    e.loop(ix.div(begin, ix.cst(config.tileN)), ix.ceilDiv(seen, config.tileN), ix.cst(1),
+    Value first = listed ? ix.cst(0) : ix.div(begin, ix.cst(config.tileN));
+    e.loop(first, listed ? panels : ix.ceilDiv(seen, config.tileN), ix.cst(1),
            [&](Value panel) { p.emitPanel(ix.cst(0), ix.cst(0), count, panel); });
   }
 
@@ -157,25 +201,51 @@ struct Attention {
     Value last = each ? ix.max(attentionEnd(e, op, b, s.base), begin) : seen;
     int64_t W = e.width;
     Value whole = ix.mul(ix.div(last, ix.cst(W)), W), end = ix.mul(ix.ceilDiv(last, W), W);
-    auto visit = [&](const Index &t, Value acc) {
-      Index at = ix.add(Index(base), t);
+    // The score of key t, at a place of the row.
+    auto visit = [&](const Index &place, const Index &t, Value acc) {
+      Index at = ix.add(Index(base), place);
       Value v = adjust(e.load(scratch, f32, at), b, s, t, rowEnd);
       e.storeAt(v, f32, scratch, at);
       return SmallVector<Value>{e.make<arith::MaximumFOp>(acc, v)};
     };
-    Value sink = attentionSink(e, op, b, query, s);
-    Value lanes = e.loop(begin, whole, ix.cst(W), ValueRange{e.splat(sink ? sink : lowest)},
-                         [&](Value t, ValueRange a) { return visit(Index(t, 1), a[0]); })[0];
-    Value top = e.horizontal(ReduceKind::Max, lanes, false);
-    top = e.loop(whole, last, ix.cst(1), ValueRange{top},
-                 [&](Value t, ValueRange a) { return visit(Index(t), a[0]); })[0];
-    // From here on whole vectors: what is behind the last key is never seen.
-    e.loop(last, end, ix.cst(1),
-           [&](Value t) { e.storeAt(lowest, f32, scratch, ix.add(Index(base), Index(t))); });
+    auto hide = [&](Value from, Value to) {
+      e.loop(from, to, ix.cst(1), [&](Value t) { e.storeAt(lowest, f32, scratch, ix.add(Index(base), Index(t))); });
+    };
+    Value sink = attentionSink(e, op, b, query, s), before = sink ? sink : lowest, top;
+    if (listed) {
+      top = e.loop(ix.cst(0), panels, ix.cst(1), ValueRange{e.splat(before)}, [&](Value panel, ValueRange args) {
+        Value first = listedKey(panel), place = ix.mul(panel, config.tileN), behind = ix.add(first, config.tileN);
+        auto inside = [&] {
+          Value lanes = args[0];
+          for (int64_t c = 0; c < config.tileN; c += W)
+            lanes = visit(Index(ix.add(place, c), 1), Index(ix.add(first, c), 1), lanes)[0];
+          return lanes;
+        };
+        auto atEnd = [&] { // behind the last key nothing is seen
+          Value shift = ix.sub(first, place);
+          Value one = e.loop(first, last, ix.cst(1), ValueRange{lowest}, [&](Value t, ValueRange a) {
+            return visit(Index(ix.sub(t, shift)), Index(t), a[0]);
+          })[0];
+          hide(ix.sub(last, shift), ix.add(place, config.tileN));
+          return e.make<arith::MaximumFOp>(args[0], e.splat(one));
+        };
+        return SmallVector<Value>{e.ifElse(ix.cmp(arith::CmpIPredicate::sle, behind, last), inside, atEnd)};
+      })[0];
+      top = e.horizontal(ReduceKind::Max, top, false);
+      end = ix.mul(panels, config.tileN);
+    } else {
+      Value lanes = e.loop(begin, whole, ix.cst(W), ValueRange{e.splat(before)},
+                           [&](Value t, ValueRange a) { return visit(Index(t, 1), Index(t, 1), a[0]); })[0];
+      top = e.horizontal(ReduceKind::Max, lanes, false);
+      top = e.loop(whole, last, ix.cst(1), ValueRange{top},
+                   [&](Value t, ValueRange a) { return visit(Index(t), Index(t), a[0]); })[0];
+      // From here on whole vectors: what is behind the last key is never seen.
+      hide(last, end);
+    }
     Value none = e.make<arith::CmpFOp>(arith::CmpFPredicate::OEQ, top, lowest);
     Value reference = e.splat(e.select(none, e.constant(f32, 0), top));
     Value zero = e.splat(e.constant(f32, 0));
-    Value sum = e.loop(begin, end, ix.cst(W), ValueRange{zero}, [&](Value t, ValueRange a) {
+    Value sum = e.loop(listed ? ix.cst(0) : begin, end, ix.cst(W), ValueRange{zero}, [&](Value t, ValueRange a) {
       Index at = ix.add(Index(base), Index(t, 1));
       Value p = e.make<math::ExpOp>(
           e.make<arith::SubFOp>(e.load(scratch, f32, at), reference));
@@ -200,37 +270,54 @@ struct Attention {
              [&](Value t) { e.storeAt(e.constant(f32, 0), f32, scratch, ix.add(Index(base), Index(t))); });
   }
 
+  /// Elements of the value of key t from `column` on, as many as a panel has, to `line` in scratch memory.
+  void copyValue(Value column, Value t, Value line) {
+    const bool whole = valueHead.exactDiv(DimExpr(config.tileN)).has_value();
+    for (int64_t c = 0; whole && c < config.tileN; c += e.width) {
+      Value x = e.splat(e.eval(op.getV(), {batch, group, Index(t), Index(ix.add(column, c), 1)}));
+      e.storeAt(x, f32, scratch, Index(ix.add(line, c), 1));
+    }
+    if (whole)
+      return;
+    Value end = ix.min(ix.sub(ix.dim(valueHead), column), ix.cst(config.tileN));
+    e.loop(ix.cst(0), end, ix.cst(1), [&](Value c) {
+      Value x = e.eval(op.getV(), {batch, group, Index(t), Index(ix.add(column, c))});
+      e.storeAt(x, f32, scratch, Index(ix.add(line, c)));
+    });
+  }
+
   void emitValues() {
     Product p = part(valueHead, keys);
     const bool fromFirst = IndexMath::constantOf(begin) == 0;
-    if (seen != length() || !fromFirst)
+    if (listed)
+      p.depthEnd = ix.mul(panels, config.tileN);
+    else if (seen != length() || !fromFirst)
       p.depthEnd = ix.sub(seen, begin);
-    p.rowOffset = [&](Value, Value r) { return ix.add(row(scores, r, padded), begin); };
+    p.rowOffset = [&](Value, Value r) { return ix.add(row(scores, r, padded), listed ? ix.cst(0) : begin); };
     Value v = op.getV();
     p.columnElement = elementTypeOf(v);
     auto arg = dyn_cast<BlockArgument>(v);
     const BufferArg *buf = arg ? &e.bufferArg(arg.getArgNumber()) : nullptr;
-    if (buf && buf->packing.empty() && buf->physical[3] == buf->dims[3]) {
+    if (!listed && buf && buf->packing.empty() && buf->physical[3] == buf->dims[3]) {
       p.columnBuffer = e.buffer(arg.getArgNumber());
       p.columnOffset = [&, buf](Value) {
         return e.offset(buf->physical, {batch, group, Index(begin), Index(ix.cst(0))}).base;
       };
     } else {
       p.panelPlace = valuePanel;
-      const bool whole = valueHead.exactDiv(DimExpr(config.tileN)).has_value();
-      p.fillPanel = [&, whole](Value, Value column, Value at) {
-        e.loop(begin, seen, ix.cst(1), [&](Value t) {
-          Value line = ix.add(at, ix.mul(ix.sub(t, begin), config.tileN));
-          for (int64_t c = 0; whole && c < config.tileN; c += e.width) {
-            Value x = e.splat(e.eval(op.getV(), {batch, group, Index(t), Index(ix.add(column, c), 1)}));
-            e.storeAt(x, f32, scratch, Index(ix.add(line, c), 1));
-          }
-          if (whole)
-            return;
-          Value end = ix.min(ix.sub(ix.dim(valueHead), column), ix.cst(config.tileN));
-          e.loop(ix.cst(0), end, ix.cst(1), [&](Value c) {
-            Value x = e.eval(op.getV(), {batch, group, Index(t), Index(ix.add(column, c))});
-            e.storeAt(x, f32, scratch, Index(ix.add(line, c)));
+      p.fillPanel = [&](Value, Value column, Value at) {
+        if (!listed) {
+          e.loop(begin, seen, ix.cst(1), [&](Value t) { copyValue(column, t, ix.add(at, ix.mul(ix.sub(t, begin), config.tileN))); });
+          return;
+        }
+        e.loop(ix.cst(0), panels, ix.cst(1), [&](Value panel) {
+          Value first = listedKey(panel), end = ix.min(ix.add(first, config.tileN), seen);
+          Value line = ix.add(at, ix.mul(panel, config.tileN * config.tileN));
+          auto lineOf = [&](Value t) { return ix.add(line, ix.mul(ix.sub(t, first), config.tileN)); };
+          e.loop(first, end, ix.cst(1), [&](Value t) { copyValue(column, t, lineOf(t)); });
+          e.loop(end, ix.add(first, config.tileN), ix.cst(1), [&](Value t) { // meet probabilities of 0
+            for (int64_t c = 0; c < config.tileN; c += e.width)
+              e.storeAt(e.splat(e.constant(f32, 0)), f32, scratch, Index(ix.add(lineOf(t), c), 1));
           });
         });
       };
@@ -246,6 +333,7 @@ struct Attention {
   }
 
   void chunk() {
+    listed = listed && listPanels();
     copyQueries();
     emitScores();
     e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) { softmaxRow(r); });
@@ -329,6 +417,7 @@ void scheduleAttention(Evaluator &e, const KernelConfig &config) {
     for (auto [n, output] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands()))
       if (output == op.getLse())
         a.lseOutput = e.outputArg(n);
+  a.listed = config.form->attention.listed && config.tileK == 0;
   a.placeScratch();
   std::vector<DimExpr> yd = dimsOf(y);
   DimExpr perGroup = DimExpr::floorDiv(yd[1], dimOf(op.getK(), 1));

@@ -33,9 +33,8 @@ Indices delinearize(Evaluator &e, const Index &flat, ArrayRef<DimExpr> dims) {
   return out;
 }
 
-Indices reshapeIndex(Evaluator &e, const std::vector<DimExpr> &from, const std::vector<DimExpr> &to,
-                     const Indices &idx) {
-  Indices out(to.size(), Index(e.ix.cst(0)));
+void overReshapedGroups(ArrayRef<DimExpr> from, ArrayRef<DimExpr> to,
+                        function_ref<void(size_t, size_t, size_t, size_t)> body) {
   int64_t i = static_cast<int64_t>(to.size()) - 1, j = static_cast<int64_t>(from.size()) - 1;
   const DimExpr one(1);
   while (i >= 0 || j >= 0) {
@@ -49,10 +48,6 @@ Indices reshapeIndex(Evaluator &e, const std::vector<DimExpr> &from, const std::
     }
     if (i < 0 || j < 0)
       break;
-    if (to[i] == from[j]) {
-      out[i--] = idx[j--];
-      continue;
-    }
     // The smallest groups of dimensions with equal products.
     int64_t i0 = i, j0 = j;
     DimExpr pi = to[i], pj = from[j];
@@ -72,18 +67,28 @@ Indices reshapeIndex(Evaluator &e, const std::vector<DimExpr> &from, const std::
       if (growFrom && j0 > 0)
         pj = pj * from[--j0];
     }
-    Index flat(e.ix.cst(0));
-    DimExpr stride(1);
-    for (int64_t k = j; k >= j0; --k) {
-      flat = e.ix.add(flat, e.ix.mul(idx[k], stride));
-      stride = stride * from[k];
-    }
-    Indices split = delinearize(e, flat, ArrayRef<DimExpr>(to).slice(i0, i - i0 + 1));
-    for (int64_t k = i0; k <= i; ++k)
-      out[k] = split[k - i0];
+    body(j0, j + 1, i0, i + 1);
     i = i0 - 1;
     j = j0 - 1;
   }
+}
+
+Indices reshapeIndex(Evaluator &e, const std::vector<DimExpr> &from, const std::vector<DimExpr> &to,
+                     const Indices &idx) {
+  Indices out(to.size(), Index(e.ix.cst(0)));
+  overReshapedGroups(from, to, [&](size_t fromBegin, size_t fromEnd, size_t toBegin, size_t toEnd) {
+    if (fromEnd - fromBegin == 1 && toEnd - toBegin == 1) {
+      out[toBegin] = idx[fromBegin];
+      return;
+    }
+    Index flat(e.ix.cst(0));
+    DimExpr stride(1);
+    for (size_t k = fromEnd; k-- > fromBegin;) {
+      flat = e.ix.add(flat, e.ix.mul(idx[k], stride));
+      stride = stride * from[k];
+    }
+    llvm::copy(delinearize(e, flat, ArrayRef<DimExpr>(to).slice(toBegin, toEnd - toBegin)), out.begin() + toBegin);
+  });
   return out;
 }
 

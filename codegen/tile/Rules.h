@@ -57,6 +57,10 @@ mlir::Value attentionSink(Evaluator &e, AttentionOp op, const Index &b, const In
                           const Index &s);
 /// Value of x where every index is inside x, else `otherwise` (scalar).
 mlir::Value evalInside(Evaluator &e, mlir::Value x, const Indices &idx, mlir::Value otherwise);
+/// The smallest groups of neighbouring dimensions that a reshape takes from one shape to the other: called with where each
+/// begins and ends in `from` and in `to`, from the last on. Sizes of 1 between groups belong to none.
+void overReshapedGroups(llvm::ArrayRef<DimExpr> from, llvm::ArrayRef<DimExpr> to,
+                        llvm::function_ref<void(size_t, size_t, size_t, size_t)> body);
 /// Index in a tensor of sizes `to` of what index `idx` of sizes `from` names in row-major order.
 Indices reshapeIndex(Evaluator &e, const std::vector<DimExpr> &from,
                      const std::vector<DimExpr> &to, const Indices &idx);

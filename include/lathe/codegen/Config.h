@@ -59,7 +59,7 @@ int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes);
 int64_t wgmmaStagedRows(int64_t tileM);
 
 /// Scratch memory of a CPU `attention` worker in bytes, for keys of a length and a
-/// head size: queries, one panel of keys and one of values, scores, sums.
+/// head size: queries, one panel of keys and one of values, scores, sums, and the list of panels where there is one.
 DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys, const DimExpr &head);
 /// Where lists of tiles of keys begin in the workspace of `attention.wgmma`, behind the order of so many tiles of queries
 /// (codegen/device/attention_order.cuh): bytes.

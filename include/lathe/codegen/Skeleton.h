@@ -202,6 +202,7 @@ struct AttentionForm {
   bool early = false;   ///< keys are copied before the kernels ahead are over
   bool maps = false;    ///< operands come by tensor maps
   bool keyMask = false; ///< a mask that is the same for all queries is read once for a tile
+  bool listed = false;  ///< on a CPU: what the mask hides from all queries of a chunk is left out
 
   /// Adds the variants for the sizes that this family is the best for. False: none are left. The
   /// families are asked in the order of Skeletons.def. Null: another descriptor's does it.
