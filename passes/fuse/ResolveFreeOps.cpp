@@ -31,6 +31,10 @@ constexpr unsigned kMaxMovementReaders = 8;
 constexpr unsigned kMaxPlaces = 8;
 /// Operations that take about as long as a launch.
 constexpr double kFreeWork = 64 << 10;
+/// Elements of a mask that a core of a CPU no longer finds in its cache.
+constexpr double kUncachedMask = 1 << 20;
+/// Operations on whole masks that are worth doing for each score.
+constexpr double kMaskWork = 16;
 
 class Resolver {
 public:
@@ -174,18 +178,40 @@ private:
   }
 
   /// Whether an op is worth computing for each score of an attention instead of being read: a few
-  /// operations on at most one operand of about its size, for what comes to the scores alone.
+  /// operations on at most one operand of about its size, or that all follow from smaller ones, for what comes to the
+  /// scores alone. On a CPU where the mask is large: whole blocks that it hides need neither be computed nor read then.
   bool isMaskPart(Operation *op) const {
-    constexpr double kSmaller = 64;
-    if (!computeMasks || !isCheapScorePart(op) || !llvm::all_of(op->getUses(), [&](OpOperand &use) {
+    double size = graph.count(dimsOf(op->getResult(0)));
+    if (!isCheapMaskPart(op) || !llvm::all_of(op->getUses(), [&](OpOperand &use) {
           return maskParts.contains(use.getOwner()) ||
-                 (isa<AttentionOp>(use.getOwner()) && use.getOperandNumber() >= 3);
+                 (isa<AttentionOp>(use.getOwner()) && use.getOperandNumber() >= 3 &&
+                  (computeMasks || size >= kUncachedMask));
         }))
       return false;
-    double size = graph.count(dimsOf(op->getResult(0)));
-    return llvm::count_if(op->getOperands(), [&](Value operand) {
-             return graph.count(dimsOf(operand)) * kSmaller > size;
-           }) <= 1;
+    return llvm::count_if(op->getOperands(), [&](Value operand) { return isAsLarge(operand, size); }) <= 1 ||
+           workFromSmaller(op, size) <= kMaskWork;
+  }
+  bool isCheapMaskPart(Operation *op) const {
+    constexpr double kMaxWork = 4; // a remainder: masks of every n-th block
+    return isCheapScorePart(op) || (isClass(op, OpClass::Pointwise) && graph.workOfElement(op) <= kMaxWork);
+  }
+  bool isAsLarge(Value operand, double size) const {
+    constexpr double kSmaller = 64;
+    return graph.count(dimsOf(operand)) * kSmaller > size;
+  }
+  /// Operations for an element of what follows from operands much smaller than `size` alone; more than kMaskWork
+  /// where something else is among them.
+  double workFromSmaller(Operation *op, double size) const {
+    double work = isClass(op, OpClass::Pointwise) ? graph.workOfElement(op) : 0;
+    for (Value operand : op->getOperands()) {
+      if (work > kMaskWork || !isAsLarge(operand, size))
+        continue;
+      Operation *producer = operand.getDefiningOp();
+      if (!producer || isa<ConstantOp>(producer) || !graph.isFree(producer) || !isCheapMaskPart(producer))
+        return kMaskWork + 1;
+      work += workFromSmaller(producer, size);
+    }
+    return work;
   }
 
   /// Numbers of pages that attentions read in place: they are read once a page, and a kernel that finds them

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Attention of which a mask hides whole blocks: by positions (Longformer's, with steps), by a table of blocks (BigBird's), and
+by blocks that a run chooses (the best of pooled scores). The mask is never a tensor of queries x keys, hidden blocks are
+left out, and nothing changes: against numpy in double."""
+import re
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import save
+
+import lathe_cli
+
+HEADS, HEAD, SIZE, BLOCK, CHOSEN, REACH, STEP = 2, 16, 1100, 50, 3, 120, 3
+BLOCKS = SIZE // BLOCK
+Q, K = np.arange(SIZE)[:, None], np.arange(SIZE)
+
+POSITIONS = """
+  zero = Constant<value_int = 0>()
+  one = Constant<value_int = 1>()
+  n1 = Shape<start = 2, end = 3>(q)
+  n = Squeeze(n1)
+  t = Range(zero, n, one)
+  last = Constant<value_ints = [-1]>()
+  s = Unsqueeze(t, last)
+""" + f"""
+  reach = Constant<value_int = {REACH}>()
+  step = Constant<value_int = {STEP}>()
+  few = Constant<value_int = 40>()
+  size = Constant<value_int = {BLOCK}>()
+  d = Sub(s, t)
+  far = Abs(d)
+  near = LessOrEqual(far, reach)
+  sb = Div(s, size)
+  tb = Div(t, size)
+  b1 = Div(t, size)
+  db = Sub(sb, tb)
+"""
+POOLED = f"""
+  apart = Constant<value_ints = [1, {HEADS}, {BLOCKS}, {BLOCK}, {HEAD}]>()
+  three = Constant<value_ints = [3]>()
+  qa = Reshape(q, apart)
+  ka = Reshape(k, apart)
+  qp = ReduceMean<keepdims = 0>(qa, three)
+  kp = ReduceMean<keepdims = 0>(ka, three)
+  kt = Transpose<perm = [0, 1, 3, 2]>(kp)
+  pooled = MatMul(qp, kt)
+  best = Constant<value_ints = [{CHOSEN}]>()
+  value, index = TopK(pooled, best)
+"""
+SCATTERED = POOLED + f"""
+  dims = Constant<value_ints = [1, {HEADS}, {BLOCKS}, {BLOCKS}]>()
+  some = Constant<value_ints = [1, {HEADS}, {BLOCKS}, {CHOSEN}]>()
+  zerof = Constant<value_float = 0.0>()
+  onef = Constant<value_float = 1.0>()
+  empty = Expand(zerof, dims)
+  ones = Expand(onef, some)
+  written = ScatterElements<axis = 3>(empty, index, ones)
+  table = Greater(written, zerof)
+"""
+SPREAD = f"""
+  pieces = Constant<value_ints = [1, {HEADS}, {BLOCKS}, 1, {BLOCKS}, 1]>()
+  times = Constant<value_ints = [1, {HEADS}, {BLOCKS}, {BLOCK}, {BLOCKS}, {BLOCK}]>()
+  full = Constant<value_ints = [1, {HEADS}, {SIZE}, {SIZE}]>()
+  tp = Reshape(table, pieces)
+  te = Expand(tp, times)
+  {{}} = Reshape(te, full)
+"""
+
+
+def data():
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.standard_normal((1, HEADS, SIZE, HEAD)).astype(np.float32) for _ in range(3))
+    table = rng.random((1, HEADS, BLOCKS, BLOCKS)) < 0.15
+    table[:, :, 4] = False  # queries that see nothing
+    return dict(q=q, k=k, v=v, given=table, ids=np.sort(rng.integers(0, 9, (1, SIZE))))
+
+
+def spread(table):
+    return table.repeat(BLOCK, -2).repeat(BLOCK, -1)
+
+
+def chosen(a):
+    pooled = np.matmul(*(x.reshape(1, HEADS, BLOCKS, BLOCK, HEAD).astype(np.float64).mean(3).transpose(0, 1, *order)
+                         for x, order in ((a["q"], (2, 3)), (a["k"], (3, 2)))))
+    table = np.zeros(pooled.shape, bool)
+    np.put_along_axis(table, np.argsort(-pooled, -1)[..., :CHOSEN], True, -1)
+    return table
+
+
+# Text that makes the mask m, and what is seen.
+FORMS = {
+    "window_and_global": (POSITIONS + "  g = Less(t, few)\n  h = Less(s, few)\n  x = Or(near, g)\n  m = Or(x, h)\n",
+                          lambda a: (abs(Q - K) <= REACH) | (K < 40) | (Q < 40)),
+    "every_third_block": (POSITIONS + "  r = Mod(db, step)\n  e = Equal(r, zero)\n  fb = Abs(db)\n  w = LessOrEqual(fb, step)\n  m = And(e, w)\n",
+                          lambda a: np.isin(Q // BLOCK - K // BLOCK, (-STEP, 0, STEP))),
+    "every_third_token": (POSITIONS + "  r = Mod(d, step)\n  e = Equal(r, zero)\n  m = And(e, near)\n",
+                          lambda a: ((Q - K) % STEP == 0) & (abs(Q - K) <= REACH)),
+    "documents": ("  x = Constant<value_ints = [1, 3]>()\n  y1 = Constant<value_ints = [1, 2]>()\n  q4 = Unsqueeze(ids, x)\n"
+                  "  k4 = Unsqueeze(ids, y1)\n  m = Equal(q4, k4)\n", lambda a: a["ids"][:, None, :, None] == a["ids"][:, None, None]),
+    "table_by_position": (POSITIONS + "  rows = Gather<axis = 2>(given, b1)\n  m = Gather<axis = 3>(rows, b1)\n", lambda a: spread(a["given"])),
+    "table_repeated": (SPREAD.format("m").replace("Reshape(table", "Reshape(given"), lambda a: spread(a["given"])),
+    "best_scattered": (SCATTERED + SPREAD.format("m"), lambda a: spread(chosen(a))),
+    "best_by_threshold": (POOLED + f"""
+  from = Constant<value_ints = [{CHOSEN - 1}]>()
+  to = Constant<value_ints = [{CHOSEN}]>()
+  three1 = Constant<value_ints = [3]>()
+  least = Slice(value, from, to, three1)
+  table = GreaterOrEqual(pooled, least)
+""" + SPREAD.format("m"), lambda a: spread(chosen(a))),
+    "best_of_numbers": (POOLED + f"""
+  depth = Constant<value_int = {BLOCKS}>()
+  offon = Constant<value_floats = [0.0, 1.0]>()
+  hot = OneHot(index, depth, offon)
+  any = ReduceMax<keepdims = 0>(hot, three)
+  zerof = Constant<value_float = 0.0>()
+  table = Greater(any, zerof)
+""" + SPREAD.format("m"), lambda a: spread(chosen(a))),
+    "best_and_own_and_causal": (SCATTERED + SPREAD.format("c") + POSITIONS + "  own = Equal(sb, tb)\n  x = Or(c, own)\n"
+                                "  before = LessOrEqual(t, s)\n  m = And(x, before)\n",
+                                lambda a: (spread(chosen(a)) | (Q // BLOCK == K // BLOCK)) & (K <= Q)),
+}
+
+
+def truth(a, seen):
+    """Rows that see nothing are zeros."""
+    q, k, v = (a[n].astype(np.float64) for n in "qkv")
+    scores = np.where(seen, q @ k.transpose(0, 1, 3, 2) / np.sqrt(HEAD), -np.inf)
+    most = scores.max(-1, keepdims=True)
+    weights = np.exp(scores - np.where(np.isinf(most), 0, most))
+    total = weights.sum(-1, keepdims=True)
+    return weights / np.where(total == 0, 1, total) @ v
+
+
+def build(tmp_path, body, symbolic=False, **more):
+    kinds, a = {"given": "bool", "bits": "bool", "ids": "int64"}, {**data(), **more}
+    body += "  y = Attention(q, k, v, m)\n"
+    used = {n: x for n, x in a.items() if re.search(rf"\b{n}\b", body)}
+    sizes = lambda shape: ",".join("N" if symbolic and d == SIZE else str(d) for d in shape)
+    arguments = ", ".join(f"{kinds.get(n, 'float')}[{sizes(x.shape)}] {n}" for n, x in used.items())
+    text = (f'<ir_version: 11, opset_import: ["" : 24]> g ({arguments}) => (float[{sizes(a["q"].shape)}] y)\n'
+            f"{{\n{body}}}")
+    model = tmp_path / "m.onnx"
+    save(onnx.parser.parse_model(text), model)
+    return model, used
+
+
+@pytest.mark.parametrize("name, symbolic", [*((n, False) for n in FORMS), ("window_and_global", True), ("every_third_block", True),
+                                            ("documents", True)])
+def test_form(tmp_path, name, symbolic):
+    body, seen = FORMS[name]
+    model, used = build(tmp_path, body, symbolic)
+    sizes = ["--dim=N=1100:1100:1200"] if symbolic else []
+    engine = lathe_cli.compile_model(model, tmp_path / "m.lathe", f"--dump-dir={tmp_path}/d", *sizes)
+    text = (tmp_path / "d" / "09-select.mlir").read_text()
+    kernels = [line for line in text.splitlines() if 'lathe.kernel "' in line]
+    if lathe_cli.DEVICE == "cpu":
+        assert sum("attention.listed" in line for line in kernels) == 1, kernels
+    whole = re.compile(r"tensor<[^>]*\b(1100x1100|\?x\?)xi1" if not symbolic else r"-> \(tensor<[^>]*\?x\?xi1")
+    assert not any(whole.search(line) for line in kernels), kernels
+    got = lathe_cli.run(engine, tmp_path / "o", inputs=used)["y"]
+    assert lathe_cli.relative_error(got, truth(data(), seen(data()))) < 2e-6
+
+
+def test_bits_without_blocks(tmp_path):
+    """A mask of any bits is read as it is: nothing is left out that is seen."""
+    a, seen = data(), np.random.default_rng(6).random((1, 1, SIZE, SIZE)) < 0.001
+    model, used = build(tmp_path, "  m = Identity(bits)\n", bits=seen)
+    engine = lathe_cli.compile_model(model, tmp_path / "m.lathe")
+    got = lathe_cli.run(engine, tmp_path / "o", inputs=used)["y"]
+    assert lathe_cli.relative_error(got, truth(a, seen)) < 2e-6
