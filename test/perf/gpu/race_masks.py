@@ -8,8 +8,10 @@ against FlexAttention with the same blocks.
 
 bf16. `local` is Longformer's mask: keys at most a window away, and global tokens that see all and that all see, by positions.
 `blocks` is BigBird's: a table of blocks of so many tokens, looked up by position: the first block for all, three neighbours,
-three at random. A density is that of tiles of 128 x 128. Bars: at most (density + 0.05) of the time without a mask, and 1.4
-times as fast as FlexAttention.
+three at random. `chosen` is a table [1, heads, blocks, blocks] that a run gives, eight blocks for each block of queries of
+each head, as the top-k of pooled scores are. `dilated` is every fourth block at most 16 blocks away, by positions. A density
+is that of tiles of 128 x 128. Bars: at most (density + 0.05) of the time without a mask, and 1.4 times as fast as
+FlexAttention.
 """
 import json
 import math
@@ -23,14 +25,17 @@ from generated import load, median, prepare, prepare_all, race_rounds, ratio, re
 
 BAR, ROUNDS, TILE = 5e-3, 9, 128
 GLOBAL = 64
+CHOSEN, STEP, REACH = 8, 4, 16  # blocks
 
 
 def cases():
     """(mask, its window or the tokens of its blocks, heads, tokens, head size, timed)"""
     # Of blocks of few tokens the compiler computes rows of the table: those cases would need them instead of the table.
-    out = [(mask, size, 16, 16384, d, True) for d in (128, 64) for mask, size in (("none", 0), ("local", 512), ("blocks", 128), ("blocks", 64))]
+    raced = (("none", 0), ("local", 512), ("blocks", 128), ("blocks", 64), ("chosen", 128), ("dilated", 128))
+    out = [(mask, size, 16, 16384, d, True) for d in (128, 64) for mask, size in raced]
     return out + [(mask, size, 3, s, d, False) for mask, size, s, d in (
-        ("local", 100, 1100, 64), ("local", 512, 2048, 128), ("blocks", 64, 2112, 64), ("blocks", 32, 1504, 96), ("blocks", 128, 4096, 128))]
+        ("local", 100, 1100, 64), ("local", 512, 2048, 128), ("blocks", 64, 2112, 64), ("blocks", 32, 1504, 96), ("blocks", 128, 4096, 128),
+        ("chosen", 64, 2112, 64), ("chosen", 128, 4096, 128), ("dilated", 64, 2112, 64), ("dilated", 100, 4100, 128))]
 
 
 def name_of(case):
@@ -44,6 +49,13 @@ def table_of(s, size):
     for i in range(n):
         table[i, max(0, i - 1):i + 2] = table[i, rng.choice(n, 3, replace=False)] = True
     table[0] = table[:, 0] = True
+    return table
+
+
+def chosen_of(h, s, size):
+    n, rng = s // size, np.random.default_rng(3)
+    table = np.zeros((1, h, n, n), bool)
+    np.put_along_axis(table, np.argsort(rng.random(table.shape), -1)[..., :CHOSEN], True, -1)
     return table
 
 
@@ -61,11 +73,26 @@ def graph_of(case):
                   node("Or", ["near", "globalkey"], ["some"]), node("Or", ["some", "globalquery"], ["mask"])]
     if mask == "blocks":
         table = table_of(s, size)
-        nodes += [number("size", size), node("Constant", [], ["table"], value=helper.make_tensor("table", T.BOOL, table.shape, table.flatten().tolist())),
+        nodes += [number("size", size),
+                  node("Constant", [], ["table"], value=helper.make_tensor("table", T.BOOL, table.shape, table.flatten().tolist())),
                   node("Div", ["keys", "size"], ["block"]), node("Gather", ["table", "block"], ["rows"], axis=0),
                   node("Gather", ["rows", "block"], ["mask"], axis=1)]
+    inputs = [value(n) for n in "qkv"]
+    if mask == "chosen":
+        n = s // size
+        inputs.append(helper.make_tensor_value_info("table", T.BOOL, [1, h, n, n]))
+        shape = lambda name, dims: node("Constant", [], [name], value=helper.make_tensor(name, T.INT64, [len(dims)], dims))
+        nodes += [shape("apart", [1, h, n, 1, n, 1]), shape("full", [1, h, n, size, n, size]), shape("whole", [1, h, s, s]),
+                  node("Reshape", ["table", "apart"], ["t"]), node("Expand", ["t", "full"], ["u"]),
+                  node("Reshape", ["u", "whole"], ["mask"])]
+    if mask == "dilated":
+        nodes += [number("size", size), number("step", STEP), number("reach", REACH), node("Div", ["queries", "size"], ["block"]),
+                  node("Div", ["keys", "size"], ["other"]), node("Sub", ["block", "other"], ["difference"]),
+                  node("Abs", ["difference"], ["distance"]),
+                  node("LessOrEqual", ["distance", "reach"], ["near"]), node("Mod", ["difference", "step"], ["rest"]),
+                  node("Equal", ["rest", "zero"], ["onstep"]), node("And", ["near", "onstep"], ["mask"])]
     nodes.append(node("Attention", ["q", "k", "v"] + (["mask"] if mask != "none" else []), ["y"]))
-    return helper.make_graph(nodes, mask, [value(n) for n in "qkv"], [value("y")])
+    return helper.make_graph(nodes, mask, inputs, [value("y")])
 
 
 def prepare_folder(folder, names):
@@ -81,26 +108,38 @@ def prepare_folder(folder, names):
 # ---- On a GPU -----------------------------------------------------------------------------------
 
 def mask_of(case):
-    """[S, S], whether a query sees a key; what the kernel reads of the mask in memory; the same for FlexAttention."""
+    """[heads or 1, S, S], whether a query sees a key; what the kernel reads of the mask in memory; the same for FlexAttention."""
     import torch
     mask, size, h, s, d, _ = case
     at = torch.arange(s, device="cuda")
     if mask == "local":
         seen = lambda q, k: ((q - k).abs() <= size) | (k < GLOBAL) | (q < GLOBAL)
         inside = (at < GLOBAL).to(torch.int8)
-        return seen(at[:, None], at), [inside, inside], lambda b, h_, q, k: seen(q, k)
+        return seen(at[:, None], at)[None], [inside, inside], lambda b, h_, q, k: seen(q, k)
     if mask == "blocks":
         table = torch.from_numpy(table_of(s, size)).cuda()
-        return table.repeat_interleave(size, 0).repeat_interleave(size, 1), [table.to(torch.int8)], lambda b, h_, q, k: table[q // size, k // size]
-    return torch.ones(s, s, dtype=torch.bool, device="cuda"), [], None
+        seen = table.repeat_interleave(size, 0).repeat_interleave(size, 1)
+        return seen[None], [table.to(torch.int8)], lambda b, h_, q, k: table[q // size, k // size]
+    if mask == "chosen":
+        table = torch.from_numpy(chosen_of(h, s, size)).cuda()
+        seen = table[0].repeat_interleave(size, 1).repeat_interleave(size, 2)
+        return seen, [table.to(torch.int8)], lambda b, h_, q, k: table[b, h_, q // size, k // size]
+    if mask == "dilated":
+        seen = lambda q, k: ((q // size - k // size).abs() <= REACH) & ((q // size - k // size) % STEP == 0)
+        return seen(at[:, None], at)[None], [], lambda b, h_, q, k: seen(q, k)
+    return torch.ones(1, s, s, dtype=torch.bool, device="cuda"), [], None
 
 
 def density_of(seen):
     import torch
-    n = -(-len(seen) // TILE)
-    whole = torch.zeros(n * TILE, n * TILE, dtype=torch.bool, device="cuda")
-    whole[:len(seen), :len(seen)] = seen
-    return whole.view(n, TILE, n, TILE).any(3).any(1).float().mean().item()
+    s = seen.shape[1]
+    n = -(-s // TILE)
+    densities = []
+    for head in seen:
+        whole = torch.zeros(n * TILE, n * TILE, dtype=torch.bool, device="cuda")
+        whole[:s, :s] = head
+        densities.append(whole.view(n, TILE, n, TILE).any(3).any(1).float().mean().item())
+    return sum(densities) / len(densities)
 
 
 def error_of(q, k, v, y, seen):
@@ -109,7 +148,7 @@ def error_of(q, k, v, y, seen):
     some = torch.cat([torch.tensor([0, s - 1], device="cuda"), torch.randperm(s, device="cuda")[:256]])
     worst = 0.0
     for head in {0, h // 2, h - 1}:
-        a = (q[0, head, some].double() @ k[0, head].double().t() / math.sqrt(d)).masked_fill(~seen[some], -math.inf)
+        a = (q[0, head, some].double() @ k[0, head].double().t() / math.sqrt(d)).masked_fill(~seen[head if len(seen) > 1 else 0][some], -math.inf)
         worst = max(worst, relative_error(y[0, head, some], torch.softmax(a, -1) @ v[0, head].double()))
     return worst
 
@@ -146,7 +185,7 @@ def run(folder, names):
         candidates = {name: [launch] for name, _, launch, *_ in entries}
         for name, _, _, visible, qkv in entries:
             if visible:
-                blocks = create_block_mask(visible, None, None, s, s, device="cuda", BLOCK_SIZE=TILE)
+                blocks = create_block_mask(visible, None, h if name.startswith("chosen") else None, s, s, device="cuda", BLOCK_SIZE=TILE)
                 flex(*qkv, block_mask=blocks)
                 candidates["flex " + name] = [lambda x=qkv, b=blocks: flex(*x, block_mask=b)]
         rounds = race_rounds(candidates, ROUNDS)
