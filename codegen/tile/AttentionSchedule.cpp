@@ -286,27 +286,38 @@ struct Attention {
     });
   }
 
+  /// The buffer of values that products can read as it lies; or null.
+  const BufferArg *valuesInPlace() {
+    auto arg = dyn_cast<BlockArgument>(op.getV());
+    const BufferArg *buf = arg ? &e.bufferArg(arg.getArgNumber()) : nullptr;
+    return buf && buf->packing.empty() && buf->physical[3] == buf->dims[3] ? buf : nullptr;
+  }
+
   void emitValues() {
+    if (!listed || !valuesInPlace())
+      return emitValues(listed);
+    Value all = ix.sub(ix.ceilDiv(seen, config.tileN), ix.div(begin, ix.cst(config.tileN)));
+    e.ifThen(ix.cmp(arith::CmpIPredicate::eq, panels, all), [&] { emitValues(false); }, [&] { emitValues(true); });
+  }
+  /// `copied`: values of the listed panels go to scratch memory, one after another.
+  void emitValues(bool copied) {
     Product p = part(valueHead, keys);
     const bool fromFirst = IndexMath::constantOf(begin) == 0;
-    if (listed)
+    if (copied)
       p.depthEnd = ix.mul(panels, config.tileN);
     else if (seen != length() || !fromFirst)
       p.depthEnd = ix.sub(seen, begin);
     p.rowOffset = [&](Value, Value r) { return ix.add(row(scores, r, padded), listed ? ix.cst(0) : begin); };
-    Value v = op.getV();
-    p.columnElement = elementTypeOf(v);
-    auto arg = dyn_cast<BlockArgument>(v);
-    const BufferArg *buf = arg ? &e.bufferArg(arg.getArgNumber()) : nullptr;
-    if (!listed && buf && buf->packing.empty() && buf->physical[3] == buf->dims[3]) {
-      p.columnBuffer = e.buffer(arg.getArgNumber());
+    p.columnElement = elementTypeOf(op.getV());
+    if (const BufferArg *buf = copied ? nullptr : valuesInPlace()) {
+      p.columnBuffer = e.buffer(cast<BlockArgument>(op.getV()).getArgNumber());
       p.columnOffset = [&, buf](Value) {
         return e.offset(buf->physical, {batch, group, Index(begin), Index(ix.cst(0))}).base;
       };
     } else {
       p.panelPlace = valuePanel;
-      p.fillPanel = [&](Value, Value column, Value at) {
-        if (!listed) {
+      p.fillPanel = [&, copied](Value, Value column, Value at) {
+        if (!copied) {
           e.loop(begin, seen, ix.cst(1), [&](Value t) { copyValue(column, t, ix.add(at, ix.mul(ix.sub(t, begin), config.tileN))); });
           return;
         }
