@@ -184,8 +184,7 @@ private:
     double size = graph.count(dimsOf(op->getResult(0)));
     if (!isCheapMaskPart(op) || !llvm::all_of(op->getUses(), [&](OpOperand &use) {
           return maskParts.contains(use.getOwner()) ||
-                 (isa<AttentionOp>(use.getOwner()) && use.getOperandNumber() >= 3 &&
-                  (computeMasks || size >= kUncachedMask));
+                 (comesToScores(use) && (computeMasks || size >= kUncachedMask));
         }))
       return false;
     return llvm::count_if(op->getOperands(), [&](Value operand) { return isAsLarge(operand, size); }) <= 1 ||
@@ -194,6 +193,11 @@ private:
   bool isCheapMaskPart(Operation *op) const {
     constexpr double kMaxWork = 4; // a remainder: masks of every n-th block
     return isCheapScorePart(op) || (isClass(op, OpClass::Pointwise) && graph.workOfElement(op) <= kMaxWork);
+  }
+  static bool comesToScores(OpOperand &use) { return isa<AttentionOp>(use.getOwner()) && use.getOperandNumber() >= 3; }
+  /// What comes to scores, of a size at which it had better be computed with them.
+  bool isLargeMask(Operation *op) const {
+    return graph.count(dimsOf(op->getResult(0))) >= kUncachedMask && llvm::any_of(op->getUses(), comesToScores);
   }
   bool isAsLarge(Value operand, double size) const {
     constexpr double kSmaller = 64;
@@ -260,7 +264,9 @@ private:
                                               dimsOf(op->getOperand(0)))))
       return; // stays as a view between kernels
     if (readers.memory) {
-      store(op, readers, "something outside kernels, or a contraction, reads it from memory");
+      store(op, readers, isLargeMask(op) ? "attention reads it for each score, and computing it there takes operands of its size or more than " +
+                                               std::to_string(int64_t(kMaskWork)) + " operations"
+                                         : "something outside kernels, or a contraction, reads it from memory");
       return;
     }
     std::string reason;

@@ -1,4 +1,5 @@
 // RUN: %lathe-opt --split-input-file --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select %s | FileCheck %s
+// RUN: %lathe-opt --split-input-file --lathe-fuse --remarks-filter=lathe --remark-policy=all %s 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
 
 // Masks that follow from less than queries x keys are computed by the attention that reads them: on a GPU, and on a CPU where they
 // are large; blocks of keys that they hide are then left out.
@@ -74,6 +75,7 @@ module attributes {lathe.target = "x86-64-v4"} {
 // -----
 
 // What is read from memory key by key anyway is not computed again for each head.
+// REMARK: attention reads it for each score, and computing it there takes operands of its size or more than 16 operations
 // CHECK-LABEL: @two_large_operands
 // CHECK: lathe.kernel "{{.*}}" {{.*}} -> (tensor<2048x2048xi1>)
 // CHECK: lathe.kernel "attention{{[a-z_0-9]*}}" attention
