@@ -2,6 +2,7 @@
 """Attention of which a mask hides whole blocks: by positions (Longformer's, with steps), by a table of blocks (BigBird's), and
 by blocks that a run chooses (the best of pooled scores). The mask is never a tensor of queries x keys, hidden blocks are
 left out, and nothing changes: against numpy in double."""
+import os
 import re
 
 import numpy as np
@@ -132,9 +133,23 @@ def truth(a, seen):
     return weights / np.where(total == 0, 1, total) @ v
 
 
-def build(tmp_path, body, symbolic=False, **more):
+ATTENTION = "  y = Attention(q, k, v, m)\n"
+APART = """
+  turned = Transpose<perm = [0, 1, 3, 2]>(k)
+  product = MatMul(q, turned)
+  scale = Constant<value_float = 0.25>()
+  scaled = Mul(product, scale)
+  nought = Constant<value_float = 0.0>()
+  hidden = Log(nought)
+  scores = Where(m, scaled, hidden)
+  weights = Softmax<axis = -1>(scores)
+  y = MatMul(weights, v)
+"""
+
+
+def build(tmp_path, body, symbolic=False, attention=ATTENTION, **more):
     kinds, a = {"given": "bool", "bits": "bool", "ids": "int64"}, {**data(), **more}
-    body += "  y = Attention(q, k, v, m)\n"
+    body += attention
     used = {n: x for n, x in a.items() if re.search(rf"\b{n}\b", body)}
     sizes = lambda shape: ",".join("N" if symbolic and d == SIZE else str(d) for d in shape)
     arguments = ", ".join(f"{kinds.get(n, 'float')}[{sizes(x.shape)}] {n}" for n, x in used.items())
@@ -145,11 +160,13 @@ def build(tmp_path, body, symbolic=False, **more):
     return model, used
 
 
-@pytest.mark.parametrize("name, symbolic", [*((n, False) for n in FORMS), ("window_and_global", True), ("every_third_block", True),
-                                            ("documents", True)])
-def test_form(tmp_path, name, symbolic):
+@pytest.mark.parametrize("name, symbolic, apart", [
+    *((n, False, False) for n in FORMS), *((n, True, False) for n in ("window_and_global", "every_third_block", "documents")),
+    *((n, False, True) for n in ("every_third_block", "best_scattered", "best_and_own_and_causal"))])
+def test_form(tmp_path, name, symbolic, apart):
+    """Of one attention, or of the products and the softmax that exporters write."""
     body, seen = FORMS[name]
-    model, used = build(tmp_path, body, symbolic)
+    model, used = build(tmp_path, body, symbolic, APART if apart else ATTENTION)
     sizes = ["--dim=N=1100:1100:1200"] if symbolic else []
     engine = lathe_cli.compile_model(model, tmp_path / "m.lathe", f"--dump-dir={tmp_path}/d", *sizes)
     text = (tmp_path / "d" / "09-select.mlir").read_text()
@@ -167,5 +184,75 @@ def test_bits_without_blocks(tmp_path):
     a, seen = data(), np.random.default_rng(6).random((1, 1, SIZE, SIZE)) < 0.001
     model, used = build(tmp_path, "  m = Identity(bits)\n", bits=seen)
     engine = lathe_cli.compile_model(model, tmp_path / "m.lathe")
+    got = lathe_cli.run(engine, tmp_path / "o", inputs=used)["y"]
+    assert lathe_cli.relative_error(got, truth(a, seen)) < 2e-6
+
+
+def random_mask(rng, a):
+    """Text that makes a mask m of conditions joined at random, and what is seen."""
+    text, count = [POSITIONS], [0]
+
+    def node(op, *inputs):
+        count[0] += 1
+        text.append(f"  r{count[0]} = {op}({', '.join(inputs)})\n")
+        return f"r{count[0]}"
+
+    def number(value):
+        count[0] += 1
+        text.append(f"  r{count[0]} = Constant<value_int = {value}>()\n")
+        return f"r{count[0]}"
+
+    def condition():
+        kind, n = rng.integers(0, 8), int(rng.integers(-150, 400))
+        if kind == 0:
+            op, compare = [("LessOrEqual", np.less_equal), ("Greater", np.greater), ("Less", np.less),
+                           ("GreaterOrEqual", np.greater_equal)][rng.integers(0, 4)]
+            return node(op, "d", number(n)), compare(Q - K, n)
+        if kind == 1:
+            return node("Less", node("Abs", node("Add", "d", number(n))), number(90)), abs(Q - K + n) < 90
+        if kind == 2:
+            step = int(rng.integers(2, 7))
+            return node("Equal", node("Mod", "db", number(step)), number(1)), (Q // BLOCK - K // BLOCK) % step == 1
+        if kind == 3:
+            size = int(rng.choice([16, 32, 50, 100, 275]))
+            where = node("Div", node("Sub", "t", number(n)), number(size)), node("Div", node("Sub", "s", number(n)), number(size))
+            whole = lambda x: np.trunc((x - n) / size).astype(np.int64)
+            return node("Equal", *where), whole(Q) == whole(K)
+        if kind == 4:
+            return node("Less", node("Max", node("Mul", "s", number(2)), "t"), number(3 * abs(n))), np.maximum(2 * Q, K) < 3 * abs(n)
+        if kind == 5:
+            q4, k4 = (node("Unsqueeze", "ids", f"dims{i}") for i in (0, 1))
+            return node("Equal", q4, k4), a["ids"][:, None, :, None] == a["ids"][:, None, None]
+        if kind == 6:
+            rows = node("Gather<axis = 2>", "given", "b1")
+            return node("Gather<axis = 3>", rows, "b1"), spread(a["given"])
+        count[0] += 1
+        name = f"spread{count[0]}"
+        text.append(re.sub(r"\b(pieces|times|full|tp|te)\b", rf"\g<1>{count[0]}", SPREAD.format(name)).replace("Reshape(table", "Reshape(given"))
+        return name, spread(a["given"])
+
+    def joined(depth):
+        if depth == 0:
+            return condition()
+        (x, seen), (y, other) = joined(depth - 1), joined(depth - int(rng.integers(1, depth + 1)))
+        if rng.integers(0, 2):
+            return node("And", x, y), seen & other
+        if rng.integers(0, 3) == 0:
+            return node("Or", x, node("Not", y)), seen | ~other
+        return node("Or", x, y), seen | other
+
+    text.append("  dims0 = Constant<value_ints = [1, 3]>()\n  dims1 = Constant<value_ints = [1, 2]>()\n")
+    mask, seen = joined(int(rng.integers(1, 4)))
+    return "".join(text) + f"  m = Identity({mask})\n", seen
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("LATHE_MASK_SEEDS", "12"))))
+def test_random_mask(tmp_path, seed):
+    """What may be left out is decided by bounds: no key that is seen may be."""
+    a = data()
+    body, seen = random_mask(np.random.default_rng(seed), a)
+    model, used = build(tmp_path, body, symbolic=seed % 3 == 2)
+    sizes = ["--dim=N=1100:1100:1200"] if seed % 3 == 2 else []
+    engine = lathe_cli.compile_model(model, tmp_path / "m.lathe", *sizes)
     got = lathe_cli.run(engine, tmp_path / "o", inputs=used)["y"]
     assert lathe_cli.relative_error(got, truth(a, seen)) < 2e-6

@@ -126,7 +126,8 @@ def mask_of(case):
         return seen, [table.to(torch.int8)], lambda b, h_, q, k: table[b, h_, q // size, k // size]
     if mask == "dilated":
         seen = lambda q, k: ((q // size - k // size).abs() <= REACH) & ((q // size - k // size) % STEP == 0)
-        return seen(at[:, None], at)[None], [], lambda b, h_, q, k: seen(q, k)
+        blocks = at // size
+        return seen(at[:, None], at)[None], [blocks, blocks], lambda b, h_, q, k: seen(q, k)
     return torch.ones(1, s, s, dtype=torch.bool, device="cuda"), [], None
 
 
