@@ -131,6 +131,9 @@ private:
   std::optional<std::vector<Tracked>> runBody(Node &node, mlir::Value counter, llvm::ArrayRef<Tracked> arguments);
   std::optional<llvm::SmallVector<mlir::Value>> nextStates(Node &node, LoopBeginOp begin,
                                                            llvm::MutableArrayRef<Tracked> states);
+  bool isOfIteration(const DimExpr &size);
+  std::optional<DimExpr> windowOf(const DimExpr &size);
+  bool settleRows(Node &node, llvm::MutableArrayRef<Tracked> rows);
   bool unrollScan(Node &node);
   bool unrollBatchedScan(Node &node);
   // Sequences.cpp

@@ -239,8 +239,11 @@ bool Legalizer::runLoop(Node &node) {
   }
 
   MutableArrayRef<Tracked> made(*results);
+  loops.push_back({begin->getResult(0), {}});
   std::optional<SmallVector<Value>> nexts = nextStates(node, begin, made.slice(1, states));
-  if (!nexts)
+  const bool settled = nexts && settleRows(node, made.drop_front(1 + states));
+  loops.pop_back();
+  if (!settled)
     return false;
   const bool bounded = again && (!trips || count);
   if (std::optional<DimExpr> most = bounded ? Counting(*this, node, begin, *nexts).iterations(again, condition) : std::nullopt) {
@@ -375,7 +378,13 @@ std::optional<SmallVector<Value>> Legalizer::nextStates(Node &node, LoopBeginOp 
     // States of a Scan keep their sizes: where two are written differently, the run checks that they are equal.
     for (int64_t d = 0; fits && node.type == "Scan" && d < rankOf(next); ++d)
       fits = !(dimOf(next, d) - dimOf(carried, d)).isConstant() || dimOf(next, d) == dimOf(carried, d);
-    if (fits && node.type == "Scan")
+    // Neither do a Loop's: a window that the end of its tensor may cut has to be as long as what is carried.
+    bool isWindow = fits && node.type == "Loop";
+    for (int64_t d = 0; isWindow && d < rankOf(next); ++d)
+      isWindow = dimOf(next, d) == dimOf(carried, d) || windowOf(dimOf(next, d)) == dimOf(carried, d);
+    for (int64_t d = 0; isWindow && d < rankOf(next); ++d)
+      node.demandZero("carried_size", dimOf(next, d) - dimOf(carried, d));
+    if (isWindow || (fits && node.type == "Scan"))
       next = e.bind(next, dimsOf(carried));
     if (!fits || next.getType() != carried.getType()) {
       std::string is;
@@ -389,6 +398,65 @@ std::optional<SmallVector<Value>> Legalizer::nextStates(Node &node, LoopBeginOp 
     nexts.push_back(next);
   }
   return nexts;
+}
+
+/// Whether the size is counted in each iteration of a loop around what is being processed.
+bool Legalizer::isOfIteration(const DimExpr &size) {
+  std::set<std::string> names;
+  size.collectSymbols(names);
+  SmallVector<std::string> left(names.begin(), names.end());
+  while (!left.empty()) { // down to the symbols that others are derived from
+    auto symbol = dyn_cast_or_null<SymbolOp>(SymbolTable::lookupSymbolIn(module, left.pop_back_val()));
+    std::set<std::string> more;
+    if (symbol && symbol.getValue())
+      symbol.getValue()->expr().collectSymbols(more);
+    for (const std::string &name : more)
+      if (names.insert(name).second)
+        left.push_back(name);
+  }
+  SmallVector<Value> sources;
+  func.walk([&](DimFromOp from) {
+    if (llvm::any_of(from.getSymbols().getAsValueRange<StringAttr>(), [&](StringRef name) { return names.count(name.str()); }))
+      sources.push_back(from.getX());
+  });
+  DenseSet<Operation *> seen;
+  while (!sources.empty()) {
+    Operation *producer = sources.pop_back_val().getDefiningOp();
+    if (!producer || !seen.insert(producer).second)
+      continue;
+    if (isa<LoopBeginOp>(producer) && llvm::any_of(loops, [&](auto &loop) { return loop.counter.getDefiningOp() == producer; }))
+      return true;
+    llvm::append_range(sources, producer->getOperands());
+  }
+  return false;
+}
+
+/// The size that a window of each iteration has where nothing cuts it; itself if no iteration counts it.
+std::optional<DimExpr> Legalizer::windowOf(const DimExpr &size) {
+  if (size.isConstant() || !isOfIteration(size))
+    return size;
+  const int64_t most = size.range(e.ranges).hi;
+  return most == DimRange::kUnbounded ? std::nullopt : std::optional(DimExpr(most));
+}
+
+/// Rows have one size, which what follows the loop has, too: a window of each iteration has to be whole.
+bool Legalizer::settleRows(Node &node, MutableArrayRef<Tracked> rows) {
+  for (Tracked &row : rows) {
+    Value data = dataOf(row);
+    if (!data)
+      return false;
+    Dims dims = dimsOf(data);
+    for (DimExpr &dim : dims) {
+      std::optional<DimExpr> whole = windowOf(dim);
+      if (!whole)
+        return refuseLoop(node, "a loop that collects rows whose sizes are computed in each iteration",
+                          "rows of one size, or a constant trip count up to 64");
+      node.demandZero("row_size", dim - *whole);
+      dim = *whole;
+    }
+    row.data = e.bind(data, dims);
+  }
+  return true;
 }
 
 /// `count` is there where there are rows, which the end collects; null where one is no tensor.

@@ -55,6 +55,15 @@ Range rangeOf(Emitter &e, const DimExpr &start, const DimExpr &end, int64_t step
   return {from, e.clampAtZero(DimExpr::ceilDiv(span, step > 0 ? step : -step))};
 }
 
+/// What a slice takes at most: x[i : i + 3] has 3 elements wherever i is, and fewer where the tensor's end cuts it.
+int64_t mostOf(const DimExpr &start, const DimExpr &end, int64_t step) {
+  std::optional<int64_t> span = (step > 0 ? end - start : start - end).constant();
+  if (!span || *span > kFar || *span < -kFar)
+    return DimRange::kUnbounded;
+  const int64_t stride = std::abs(step);
+  return std::max<int64_t>(0, *span / stride + (*span % stride > 0));
+}
+
 /// A bound that arrives with the run and counts from the end where it is negative.
 DimExpr fromTheStart(Node &n, llvm::Twine hint, const DimExpr &bound, const DimExpr &size) {
   if (!n.legalizer.isRunTimeValue(bound))
@@ -162,7 +171,7 @@ LogicalResult slice(Node &n) {
                           fromTheStart(n, "end" + llvm::Twine(i), (*ends)[i], size), *step, size);
     if (n.legalizer.isRunTimeValue((*starts)[i]) || n.legalizer.isRunTimeValue((*ends)[i])) {
       DimRange any = {0, DimRange::kUnbounded};
-      range.size = n.derive("size" + llvm::Twine(i), range.size, any);
+      range.size = n.derive("size" + llvm::Twine(i), range.size, {0, mostOf((*starts)[i], (*ends)[i], *step)});
       // An empty result reads nothing: its start may be anywhere.
       range.start = n.derive("from" + llvm::Twine(i), DimExpr::max(range.start, 0), any);
     }

@@ -220,3 +220,31 @@ def test_changing_sizes_are_refused(tmp_path):
               tmp_path / "model.onnx")
     text = lathe_cli.lathe("compile", tmp_path / "model.onnx", "-o", tmp_path / "m.lathe", code=4)
     assert "changing sizes" in text and "--const" in text
+
+
+def windows(width, rows=True):
+    """x = x + seq[i : i + width] in each iteration that an input counts, which a condition of the run may forbid."""
+    nodes = [node("Identity", ["go"], ["on"]), node("Add", ["i", "width"], ["end"]),
+             node("Reshape", ["i", "one"], ["first"]), node("Reshape", ["end", "one"], ["last"]),
+             node("Slice", ["seq", "first", "last"], ["part"]), node("Add", ["x", "part"], ["y"])]
+    nodes += [node("Neg", ["y"], ["row"])] * rows
+    body = body_of(nodes, ["x"], ["y"], ["row"] * rows, dims=(width,))
+    return model([loop(body, ["n", "start", "x0"], ["z"] + ["rows"] * rows)],
+                 [value("x0", [width]), value("n", [], INT64), value("start", [], BOOL)],
+                 [value("z", [width])] + [value("rows", [None, width])] * rows,
+                 [constant("width", np.int64(width)), constant("one", np.array([1])),
+                  constant("seq", np.arange(8, dtype=np.float32))])
+
+
+@pytest.mark.parametrize("width, rows", [(1, True), (3, True), (1, False)])
+def test_windows_of_each_iteration(tmp_path, width, rows):
+    x = np.full(width, 0.5, np.float32)
+    engine = compare(tmp_path, windows(width, rows), [{"x0": x, "n": np.array(n), "start": np.array(go)}
+                                                      for n, go in ((5, True), (0, True), (6, True), (4, False))])
+    np.save(tmp_path / "x0.npy", x)
+    np.save(tmp_path / "n.npy", np.array(9))
+    np.save(tmp_path / "start.npy", np.array(True))
+    given = [f"--input={name}={tmp_path / name}.npy" for name in ("x0", "n", "start")]
+    text = lathe_cli.lathe("run", engine, *given, code=5)
+    # The end of seq cuts a window.
+    assert ("Loop_0_carried_size is -1; this engine takes" if width == 1 else "do not fit in add") in text
