@@ -188,6 +188,25 @@ flow (float[4, 8] x) => (float[4, 8] z) {
   check(model, {{}, {}}, 1e-5);
 }
 
+/// Flags are marked and counted by one kernel, and behind the size that comes of it another one stores their places.
+TEST_F(EmulatedEngine, PlacesOfWhatIsSet) {
+  fs::path model = folder / "places.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+places (float[300, N] x) => (int64[2, K] y, int64[1, L] z, float[M] v)
+{
+  y = NonZero(x)
+  limit = Constant<value = float {0.5}>()
+  above = Greater(x, limit)
+  minus = Constant<value = int64[1] {-1}>()
+  flags = Reshape(above, minus)
+  flat = Reshape(x, minus)
+  z = NonZero(flags)
+  v = Compress(flat, flags)
+}
+)";
+  check(model, {{{"N", 1}}, {{"N", 70}}}, 0);
+}
+
 /// Volumes are pictures of the planes of their results; a maximum of 16-bit elements is taken as they lie.
 TEST_F(EmulatedEngine, VolumesAndMaxima) {
   fs::path model = folder / "volumes.onnxtxt";
