@@ -3,7 +3,8 @@
 //
 //   y = x + f(x)    =>    y = x
 //
-// where f ends in a product, convolution or batch norm by constants: with zeros for these, f gives zeros.
+// where f ends in a product, convolution or batch norm by constants, also behind casts, reshapes, transposes and scales by
+// constants: with zeros for these, f gives zeros. Nothing else reads what f ends in.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_IMPORT_DROPBRANCHES_H
