@@ -274,23 +274,17 @@ Status attention(const KernelDesc &desc, const Target &target, std::vector<Kerne
     c.stages = 1; // what shares a tile is chance, and must not be seen in the bits
   } else {
     // Of many keys that a mask hides in part, those are left out that no query of a chunk sees. Blocks of a mask are
-    // powers of two, mostly: chunks do not straddle them. Fewer queries
-    // do not pay for copies of what is left.
+    // powers of two, mostly: chunks do not straddle them.
     constexpr int64_t kListed = 1024, kListedRows = 32;
     KernelConfig listed = c;
     listed.form = &kCpuAttentionListed;
     listed.rows = kListedRows;
-    std::vector<DimCondition> guard;
-    bool any = desc.maskHides;
-    auto atLeast = [&](const DimExpr &size, int64_t least) {
-      const DimRange range = size.range(desc.symbols);
-      any &= range.hi >= least;
-      if (range.lo < least)
-        guard.push_back({DimCondition::Kind::LessEqual, DimExpr(least), size});
-    };
-    atLeast(desc.reduction[0], kListed);
-    atLeast(desc.parallel[2], kListedRows);
-    if (any) {
+    const DimExpr &keys = desc.reduction[0];
+    const DimRange range = keys.range(desc.symbols);
+    if (desc.maskHides && range.hi >= kListed) {
+      std::vector<DimCondition> guard;
+      if (range.lo < kListed)
+        guard.push_back({DimCondition::Kind::LessEqual, DimExpr(kListed), keys});
       const bool always = guard.empty();
       add(askedOr(desc, listed), std::move(guard));
       if (always)

@@ -91,13 +91,31 @@ struct Attention {
         any = ranges.both(any, same);
       }
       tells = !IndexMath::constantOf(any);
-      Value number = e.make<arith::IndexCastUIOp>(e.b.getI32Type(), panel);
-      e.storeAt(e.make<arith::BitcastOp>(f32, number), f32, scratch, Index(ix.add(list, args[0])));
+      writeListed(args[0], panel);
       return SmallVector<Value>{ix.select(any, ix.add(args[0], 1), args[0])};
     })[0];
-    if (!tells)
+    if (!tells) {
       panels.getDefiningOp()->erase();
-    return tells;
+      return false;
+    }
+    listAllIfMost(from, end);
+    return true;
+  }
+  /// Where little is left out, the copies of values cost more than that saves: of few queries less than half, of many less
+  /// than a sixteenth. Then all panels are listed, and values are read where they lie.
+  void listAllIfMost(Value from, Value end) {
+    constexpr int64_t kFew = 8, kSixteenths = 16;
+    Value all = ix.sub(end, from), few = ix.cmp(arith::CmpIPredicate::slt, count, ix.cst(kFew));
+    Value enough = ix.mul(all, ix.select(few, ix.cst(kSixteenths / 2), ix.cst(kSixteenths - 1)));
+    Value most = ix.cmp(arith::CmpIPredicate::sgt, ix.mul(panels, kSixteenths), enough);
+    e.ifThen(most, [&] {
+      e.loop(ix.cst(0), all, ix.cst(1), [&](Value place) { writeListed(place, ix.add(from, place)); });
+    });
+    panels = ix.select(most, all, panels);
+  }
+  void writeListed(Value place, Value panel) {
+    Value number = e.make<arith::IndexCastUIOp>(e.b.getI32Type(), panel);
+    e.storeAt(e.make<arith::BitcastOp>(f32, number), f32, scratch, Index(ix.add(list, place)));
   }
   /// The first key of the panel at a place of the list.
   Value listedKey(Value place) {
