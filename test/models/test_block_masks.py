@@ -179,6 +179,48 @@ def test_form(tmp_path, name, symbolic, apart):
     assert lathe_cli.relative_error(got, truth(data(), seen(data()))) < 2e-6
 
 
+@pytest.mark.parametrize("best", [3, 18])
+def test_pages_of_one_query(tmp_path, best):
+    """Quest: a step of a decoder sees the pages that may score best, by bounds of their elements."""
+    a = data()
+    a["q"] = a["q"][:, :, :1]
+    body = f"""
+  apart = Constant<value_ints = [1, {HEADS}, {BLOCKS}, {BLOCK}, {HEAD}]>()
+  three = Constant<value_ints = [3]>()
+  pages = Reshape(k, apart)
+  low = ReduceMin<keepdims = 0>(pages, three)
+  high = ReduceMax<keepdims = 0>(pages, three)
+  ql = Mul(q, low)
+  qh = Mul(q, high)
+  bounds = Max(ql, qh)
+  bound = ReduceSum<keepdims = 0>(bounds, three)
+  best = Constant<value_ints = [{best}]>()
+  value, index = TopK(bound, best)
+  none = Constant<value_int = 0>()
+  dims = Constant<value_ints = [1, {HEADS}, {BLOCKS}]>()
+  some = Constant<value_ints = [1, {HEADS}, {best}]>()
+  one = Constant<value_int = 1>()
+  empty = Expand(none, dims)
+  ones = Expand(one, some)
+  written = ScatterElements<axis = 2>(empty, index, ones)
+  table = Greater(written, none)
+  pieces = Constant<value_ints = [1, {HEADS}, 1, {BLOCKS}, 1]>()
+  times = Constant<value_ints = [1, {HEADS}, 1, {BLOCKS}, {BLOCK}]>()
+  full = Constant<value_ints = [1, {HEADS}, 1, {SIZE}]>()
+  tp = Reshape(table, pieces)
+  te = Expand(tp, times)
+  m = Reshape(te, full)
+"""
+    pages = a["k"].reshape(1, HEADS, BLOCKS, BLOCK, HEAD).astype(np.float64)
+    bound = np.maximum(a["q"] * pages.min(3), a["q"] * pages.max(3)).sum(-1)
+    table = np.zeros(bound.shape, bool)
+    np.put_along_axis(table, np.argsort(-bound, -1)[..., :best], True, -1)
+    model, used = build(tmp_path, body, **{"q": a["q"]})
+    engine = lathe_cli.compile_model(model, tmp_path / "m.lathe")
+    got = lathe_cli.run(engine, tmp_path / "o", inputs=used)["y"]
+    assert lathe_cli.relative_error(got, truth(a, table.repeat(BLOCK, -1)[:, :, None])) < 2e-6
+
+
 def test_bits_without_blocks(tmp_path):
     """A mask of any bits is read as it is: nothing is left out that is seen."""
     a, seen = data(), np.random.default_rng(6).random((1, 1, SIZE, SIZE)) < 0.001

@@ -4,11 +4,15 @@
 
     test/perf/block_masks.py [FORM...] [--tokens 16384] [--heads 1] [--head 64] [--target native] [--rounds 3]
                              [--log FILE]
+    test/perf/block_masks.py --decode [--tokens 16384] [--heads 8] [--head 128] ...
 
 One thread; all engines run in turn in this process, and the medians over rounds of the processor time of a run. A
 density is the share of pairs of queries and keys that see each other; whatever makes the mask, pooled scores and their
 top-k too, counts into the time. The bar is (density + 0.05) of the time without a mask: ends with 1 where a form misses
 it. Every result is compared with float64 on some queries first.
+
+--decode: one query, which sees the pages of 64 keys that may score best, by the least and greatest element of each page
+and dimension, which a cache would keep (Quest).
 """
 import argparse
 import os
@@ -76,6 +80,20 @@ def mask_of(form, g, heads, tokens, head):
     if form == "documents":
         ids = np.sort(rng.integers(0, DOCUMENTS, tokens))
         return g("Equal", ids[:, None], ids[None]), lambda a, h, q: ids[q][:, None] == ids
+    if form.startswith("pages"):
+        best = round(float(form.removeprefix("pages")) * n)
+        bounds = [g("Mul", "q", bound) for bound in ("kmin", "kmax")]  # of [1, heads, n, head]
+        index = g("TopK", g("ReduceSum", g("Max", *bounds), [3], keepdims=0), [best], outputs=2)[1]
+        empty, ones = np.zeros((1, heads, n), bool), np.ones((1, heads, best), bool)
+        table = g("ScatterElements", empty, index, ones, axis=2)
+        apart = g("Expand", g("Reshape", table, [1, heads, 1, n, 1]), [1, heads, 1, n, BLOCK])
+
+        def page_rows(a, h, q):
+            bound = np.maximum(*(a["q"][0, h].astype(np.float64) * a[x][0, h] for x in ("kmin", "kmax"))).sum(-1)
+            chosen = np.zeros((1, n), bool)
+            chosen[0, np.argsort(-bound)[:best]] = True
+            return chosen.repeat(BLOCK, 1)
+        return g("Reshape", apart, [1, heads, 1, tokens]), page_rows
     if form.startswith("chosen"):  # so many of the best of pooled scores
         best = max(1, round(float(form.removeprefix("chosen")) * n))
         pool = lambda x: g("ReduceMean", g("Reshape", x, [1, heads, n, BLOCK, head]), [3], keepdims=0)
@@ -93,23 +111,38 @@ def mask_of(form, g, heads, tokens, head):
 
 
 FORMS = ("none", "local", "dilated", "bigbird", "documents", "chosen0.0625", "chosen0.25", "chosen0.5")
+DECODE_FORMS = ("none", "pages0.0625", "pages0.25", "pages0.5")
 
 
-def build(form, path, heads, tokens, head, target):
+def build(form, path, a, target):
+    """The engine, a function that gives rows of the mask, and the inputs' names."""
     g = Graph()
+    _, heads, tokens, head = a["k"].shape
     mask, rows = mask_of(form, g, heads, tokens, head)
     g.nodes.append(helper.make_node("Attention", ["q", "k", "v"] + ([mask] if mask else []), ["y"]))
-    value = lambda n: helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, heads, tokens, head])
-    graph = helper.make_graph(g.nodes, form, [value(n) for n in "qkv"], [value("y")], g.constants)
+    names = [n for n in a if any(n in node.input for node in g.nodes)]
+    value = lambda n: helper.make_tensor_value_info(n, TensorProto.FLOAT, a["q" if n == "y" else n].shape)
+    graph = helper.make_graph(g.nodes, form, [value(n) for n in names], [value("y")], g.constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
     engine = path.replace(".onnx", ".lathe")
     subprocess.run([LATHE, "compile", path, "-o", engine, "--target", target], check=True, capture_output=True)
-    return engine, rows
+    return engine, rows, names
 
 
-def check(y, a, rows, heads, tokens, head):
+def aligned(x):
+    """In memory as engines want it, which otherwise copy it at every run."""
+    line = 64
+    room = np.empty(x.nbytes + line, np.uint8)
+    at = -room.ctypes.data % line
+    y = room[at:at + x.nbytes].view(x.dtype).reshape(x.shape)
+    y[...] = x
+    return y
+
+
+def check(y, a, rows):
     """The density, of some rows; ends where the result is wrong."""
-    some, seen = np.sort(np.random.default_rng(7).choice(tokens, 256, replace=False)), []
+    _, heads, queries, head = y.shape
+    some, seen = np.sort(np.random.default_rng(7).choice(queries, min(queries, 256), replace=False)), []
     for h in range(heads):
         q, k, v = (a[n][0, h].astype(np.float64) for n in "qkv")
         seen.append(rows(a, h, some))
@@ -126,14 +159,17 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("forms", nargs="*", default=[])
     parser.add_argument("--tokens", type=int, default=16384)
-    parser.add_argument("--heads", type=int, default=1)
-    parser.add_argument("--head", type=int, default=64)
+    parser.add_argument("--heads", type=int)
+    parser.add_argument("--head", type=int)
+    parser.add_argument("--decode", action="store_true")
     parser.add_argument("--target", default="native")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--log")
     options = parser.parse_args()
-    heads, tokens, head = options.heads, options.tokens, options.head
-    lines = []
+    tokens = options.tokens
+    heads, head, forms = (8, 128, DECODE_FORMS) if options.decode else (1, 64, FORMS)
+    heads, head = options.heads or heads, options.head or head
+    queries, lines = 1 if options.decode else tokens, []
 
     def say(line):
         print(line, flush=True)
@@ -141,29 +177,32 @@ def main():
 
     with open("/proc/cpuinfo") as f:
         cpu = next((l.split(":", 1)[1].strip() for l in f if l.startswith("model name")), "?")
-    say(f"# {cpu}, {options.target}, one thread, {heads} heads of {head}, {tokens} tokens, f32, {options.rounds} "
-        f"alternating rounds of processor time; load before {os.getloadavg()[0]:.1f}")
+    say(f"# {cpu}, {options.target}, one thread, {heads} heads of {head}, {queries} by {tokens} tokens, f32, "
+        f"{options.rounds} alternating rounds of processor time; load before {os.getloadavg()[0]:.1f}")
     rng = np.random.default_rng(1)
-    a = {n: rng.standard_normal((1, heads, tokens, head)).astype(np.float32) for n in "qkv"}
+    a = {n: rng.standard_normal((1, heads, queries if n == "q" else tokens, head)).astype(np.float32) for n in "qkv"}
+    pages = a["k"].reshape(1, heads, -1, BLOCK, head)
+    a = {n: aligned(x) for n, x in (a | {"kmin": pages.min(3), "kmax": pages.max(3)}).items()}
     runs, densities = {}, {}
     with tempfile.TemporaryDirectory() as folder:
-        for form in ["none", *(f for f in FORMS[1:] if not options.forms or f in options.forms)]:
-            engine, rows = build(form, os.path.join(folder, form + ".onnx"), heads, tokens, head, options.target)
-            runs[form] = runtime.load(engine).context("cpu", threads=1).bind(a)
-            densities[form] = check(np.asarray(runs[form]()["y"]), a, rows, heads, tokens, head)
+        for form in ["none", *(f for f in forms[1:] if not options.forms or f in options.forms)]:
+            engine, rows, names = build(form, os.path.join(folder, form + ".onnx"), a, options.target)
+            runs[form] = runtime.load(engine).context("cpu", threads=1).bind({n: a[n] for n in names})
+            densities[form] = check(np.asarray(runs[form]()["y"]), a, rows)
         times = {form: [] for form in runs}
         for _ in range(options.rounds):
             for form, run in runs.items():
-                begin = time.thread_time()
-                run()
-                times[form].append(time.thread_time() - begin)
+                begin, repeats = time.thread_time(), 20 if options.decode else 1
+                for _ in range(repeats):
+                    run()
+                times[form].append((time.thread_time() - begin) / repeats)
     missed, dense = 0, statistics.median(times["none"])
     for form in runs:
         took, bar = statistics.median(times[form]), densities[form] + 0.05
         share = took / dense
         missed += form != "none" and share > bar
         text = f"  {share:.4f} of the time without a mask (bar {bar:.4f}){'  BELOW' if share > bar else ''}"
-        say(f"{form:12} {took * 1e3:9.1f} ms  density {densities[form]:.4f}{text if form != 'none' else ''}")
+        say(f"{form:12} {took * 1e3:9.2f} ms  density {densities[form]:.4f}{text if form != 'none' else ''}")
     say(f"# load after {os.getloadavg()[0]:.1f}")
     if options.log:
         with open(options.log, "w") as f:
