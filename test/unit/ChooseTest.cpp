@@ -500,6 +500,24 @@ TEST(Choose, AttentionBySizes) {
   EXPECT_EQ(familyOf(all->back()), "pointwise");
 }
 
+// On a CPU, keys that a mask hides are left out where there are many.
+TEST(Choose, CpuAttentionListsManyKeysThatAMaskHides) {
+  KernelDesc d = desc(KernelDesc::Kind::Attention, DType::F32, {1, 8, dim("S"), 64}, {dim("S"), 64});
+  d.operands.resize(4);
+  auto familyAt = [&](int64_t keys) {
+    auto all = chooseVariants(d, *Target::parse("x86-64-v3"));
+    EXPECT_TRUE(all.ok());
+    return all.ok() ? std::string(familyOf(pick(*all, {{"S", keys}}))) : std::string();
+  };
+  EXPECT_EQ(familyAt(4000), "attention");
+  d.maskHides = true;
+  EXPECT_EQ(familyAt(4000), "attention.listed");
+  EXPECT_EQ(familyAt(1024), "attention.listed");
+  EXPECT_EQ(familyAt(1023), "attention");
+  d.sharesKeys = true, d.parallel[2] = 1; // tokens of sequences in pages
+  EXPECT_EQ(familyAt(4000), "attention");
+}
+
 TEST(Choose, HalfAttentionTakesTheMatrixUnits) {
   KernelDesc d = desc(KernelDesc::Kind::Attention, DType::BF16, {dim("B"), 8, dim("S"), 64}, {dim("S + 1"), 64});
   d.operands.resize(3);
