@@ -37,6 +37,10 @@ struct Mode {
 /// last bits of f32.
 bool decides(const Mode &m) { return m.interpolation == "nearest" || m.coordinates == "tf_crop_and_resize"; }
 
+/// Whether a place beyond the border is as good as the border: there both neighbours of a linear one are the same element,
+/// whose two parts need not add up to it.
+bool endsAtBorder(const Mode &m) { return m.interpolation == "linear" && !m.antialias && !m.excludeOutside; }
+
 /// Where output position x lies in the input, computed in T.
 template <typename T> T sourceOf(const Mode &m, T x, T scale, T in, T out, T roiStart, T roiEnd) {
   const std::string &c = m.coordinates;
@@ -114,6 +118,8 @@ AxisPlan planAxis(const Mode &m, int64_t in, int64_t out, double scale, double r
     double x = decides(m) ? sourceOf(m, float(i), float(scale), float(in), float(out), float(roiStart), float(roiEnd))
                           : sourceOf(m, double(i), scale, double(in), double(out), roiStart, roiEnd);
     plan.outside.push_back(m.coordinates == "tf_crop_and_resize" && (x < 0 || x > double(in - 1)));
+    if (endsAtBorder(m))
+      x = std::clamp(x, 0.0, double(in - 1));
     double left = std::ceil(x) - 1;
     int64_t start = 0;
     std::vector<double> weights = weightsOf(m, x - left, scale, start);
@@ -328,6 +334,8 @@ struct RunTimeAxis {
   /// Two or four weighted neighbours, in the sumType.
   Value blend(Value x, Value places) {
     int64_t start = m.interpolation == "cubic" ? -1 : 0;
+    if (endsAtBorder(m))
+      places = e.max(e.min(places, e.add(size(in), -1.0)), 0.0);
     Value left = e.unary<FloorOp>(places), ratio = e.sub(places, left), sum, total;
     Dims line(rankOf(x), DimExpr(1));
     line[axis] = out;

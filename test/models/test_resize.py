@@ -24,6 +24,7 @@ def forms(mode):
 
 
 def build(folder, nodes, inputs, constants, outputs):
+    folder.mkdir(exist_ok=True)
     graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info(y, TensorProto.FLOAT, [None] * 4) for y in outputs],
                               [numpy_helper.from_array(v, k) for k, v in constants.items()])
     model = str(folder / "m.onnx")
@@ -91,6 +92,17 @@ def test_known_sizes_weigh_as_exactly(tmp_path):
     left = np.floor(places).astype(int)
     expected = x[..., left] * (1 - (places - left)) + x[..., left + 1] * (places - left)
     assert lathe_cli.relative_error(lathe_cli.run(engine, tmp_path / "run", inputs={"x": x})["y"], expected) <= 3e-7
+
+
+def test_border_is_exact(tmp_path):
+    """Beyond the border both neighbours are the same element: the result is that element, whether the size is known or not."""
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear")
+    for i, width in enumerate((1, "W")):
+        image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 3, width])
+        engine, _ = build(tmp_path / str(i), [node], [image], {"sizes": np.array([1, 1, 3, 18])}, ["y"])
+        x = np.random.default_rng(5).normal(size=(1, 1, 3, 1)).astype(np.float32)
+        got = lathe_cli.run(engine, tmp_path / str(i) / "run", inputs={"x": x})["y"]
+        assert (got == np.repeat(x, 18, axis=3)).all(), width
 
 
 def test_sizes_of_a_run(tmp_path):
