@@ -287,7 +287,8 @@ TEST(CpuTypes, WideNumbersRoundOnceToHalfPrecision) {
   std::vector<uint16_t> half = {0x3c01, 0x3c00, 0xbc01, 0x3c04, 0x3c04, 0xbc04, 0x0001, 0, 0xfc00, 0x7c00, 0x3c00};
   std::vector<uint16_t> brain = {0x3f80, 0x3f80, 0xbf80, 0x3f81, 0x3f80, 0xbf81, 0x3300, 0, 0xff80, 0x7f80, 0x3f80};
   const int64_t tie = (int64_t(1) << 62) + (int64_t(1) << 54);
-  std::vector<int64_t> n = {tie, tie + 1, tie - 1, -tie - 1, -tie + 1, (int64_t(1) << 53) + 1, 257, -1, INT64_MAX, INT64_MIN, (1 << 30) + (1 << 22) + 1};
+  std::vector<int64_t> n = {tie, tie + 1, tie - 1, -tie - 1, -tie + 1, (int64_t(1) << 53) + 1, 257, -1, INT64_MAX, INT64_MIN,
+                            (1 << 30) + (1 << 22) + 1};
   std::vector<uint16_t> whole = {0x5e80, 0x5e81, 0x5e80, 0xde81, 0xde80, 0x5a00, 0x4380, 0xbf80, 0x5f00, 0xdf00, 0x4e81};
   for (const std::string &target : targets()) {
     auto run = [&](const char *from, const char *to, const Bytes &in) {
