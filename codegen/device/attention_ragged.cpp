@@ -13,7 +13,7 @@ using select::AttentionChoice;
 
 static constexpr int64_t kListThreads = 512;
 static constexpr int64_t kRows = 64, kRowsOfOneOrder = 16;
-static constexpr int64_t kParts = 4, kPlaces = 64; ///< RAGGED_PARTS, RAGGED_PLACES
+static constexpr int64_t kParts = 8, kPlaces = 128; ///< RAGGED_PARTS, RAGGED_PLACES
 
 static int64_t sharedBytes(const KernelConfig &c, const TileFacts &f) {
   const int64_t step = c.threads / 32 * 16 * 2 * (headColumns(f.headQK) + headColumns(f.headV));

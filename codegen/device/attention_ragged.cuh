@@ -51,7 +51,7 @@ struct RaggedTile {
 };
 /// Of steps of so many tokens at most are keys split, into so many parts at most of so many keys at least; what all tiles'
 /// parts leave has so many places.
-constexpr int RAGGED_FEW = 512, RAGGED_PARTS = 4, RAGGED_KEYS = 2048, RAGGED_PLACES = 64;
+constexpr int RAGGED_FEW = 512, RAGGED_PARTS = 8, RAGGED_KEYS = 1024, RAGGED_PLACES = 128;
 /// How many tiles there are, and which unit of work is the first that no block has taken.
 struct RaggedList {
   u32 count, next;

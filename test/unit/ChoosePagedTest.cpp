@@ -61,7 +61,7 @@ TEST(ChoosePaged, TokensOfManySequencesShareKeys) {
     const KernelSpec &prompt = pick(*all, {{"T", 70}, {"R", 3}, {"M", 9}, {"N", 99}}).spec;
     EXPECT_EQ(prompt.launches.size(), 2u);
     EXPECT_EQ(*prompt.launches[1].grid[0].evaluate({{"T", 2}}), 16);
-    EXPECT_EQ(*prompt.workspaceBytes.evaluate({{"T", 70}}), 32 * 70 + 16 + 64 * 8 * (8 + 4 * 128 * (64 + 4)));
+    EXPECT_EQ(*prompt.workspaceBytes.evaluate({{"T", 70}}), 64 * 70 + 16 + 128 * 8 * (8 + 4 * 128 * (64 + 4)));
     EXPECT_EQ(prompt.config, std::string("attention.ragged.t128.m64.n4.s") + (target == std::string("sm_80") ? "2" : "3"));
     const bool clusters = Target::parse(target)->hasClusters();
     EXPECT_EQ(familyOf(pick(*all, {{"T", 70}, {"R", 70}, {"M", 9}, {"N", 99}})), clusters ? "attention.streamk" : "attention.ragged");

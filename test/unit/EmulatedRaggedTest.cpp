@@ -216,16 +216,17 @@ TEST(EmulatedRagged, ListsPartsOfKeys) {
   RaggedList *list = (RaggedList *)memory.data;
   typedef AttentionRaggedTile<4, 64, 4, 2, 16, 16> Tile;
   ASSERT_EQ(run_emulated(listKernel<Tile, H>, 1, 64, 0, h, (i64)numbers.size(), list), "");
-  ASSERT_EQ(list->count, 1u + 23 * 4);
+  constexpr u32 PARTS = RAGGED_PARTS;
+  ASSERT_EQ(list->count, 1u + 23 * PARTS);
   EXPECT_EQ(list->tiles[0].parts, 1);
   for (u32 s = 1; s < 24; ++s)
-    for (u32 p = 0; p < 4; ++p) {
-      const RaggedTile &tile = list->tiles[1 + 4 * (s - 1) + p];
-      const bool room = s <= 21;
+    for (u32 p = 0; p < PARTS; ++p) {
+      const RaggedTile &tile = list->tiles[1 + PARTS * (s - 1) + p];
+      const bool room = s * (PARTS - 1) <= RAGGED_PLACES;
       EXPECT_EQ(tile.count, room || p == 0 ? 16 : 0) << s;
-      EXPECT_EQ(tile.parts, room ? 4 : 1) << s;
+      EXPECT_EQ(tile.parts, room ? PARTS : 1) << s;
       EXPECT_EQ(tile.part, p);
-      EXPECT_EQ(tile.place, 3 * (s - 1));
+      EXPECT_EQ(tile.place, (PARTS - 1) * (s - 1));
     }
 }
 
