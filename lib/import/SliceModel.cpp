@@ -173,7 +173,7 @@ private:
       for (auto [place, size] : sizes)
         if (int64_t at = fromLast ? total - place : place; at >= starts[k] && at < starts[k] + count)
           mine.push_back({at - starts[k], size});
-      if (mine.size() == 1 && count == 1 && total == rank && isComputed(producer->input(k))) {
+      if (mine.size() == 1 && count == 1 && total == rank && isComputed(producer->input(k)) && followsWidths(producer->input(k))) {
         HostTensor data(DType::I64, {1});
         data.setInteger(0, mine[0].second);
         producer->set_input(k, constant(producer->input(k) + "_narrower", data));
@@ -198,6 +198,37 @@ private:
   bool isComputed(const std::string &value) {
     onnx::NodeProto *producer = producerOf(value);
     return !model.constants.count(value) && (!producer || !passesOn(*producer) || isComputed(producer->input(0)));
+  }
+  /// Whether a node's result has fewer elements now, along an axis or, for none, any.
+  bool isNarrower(const onnx::NodeProto &node, std::optional<int64_t> axis) {
+    auto found = results.find(node.name());
+    if (found == results.end())
+      return false;
+    const std::vector<Coupling::Dim> &dims = found->second->dims;
+    for (int64_t d = 0, rank = int64_t(dims.size()); d < rank; ++d)
+      if ((!axis || *axis == d || *axis + rank == d) && staying(dims[d]) != dims[d].size)
+        return true;
+    return false;
+  }
+  /// Whether a computed size may be another one now. Sizes of the model's inputs stay what they are, and are the run's also
+  /// where --dim fixed them to find what belongs together.
+  bool followsWidths(const std::string &value, std::optional<int64_t> axis = {}) {
+    if (model.constants.count(value))
+      return false;
+    onnx::NodeProto *producer = producerOf(value);
+    if (!producer)
+      return false;
+    if (producer->op_type() == "Shape") {
+      const std::string &of = producer->input(0);
+      onnx::NodeProto *maker = producerOf(of);
+      return model.constants.count(of) || (maker && isNarrower(*maker, axis));
+    }
+    if (producer->op_type() == "Gather" && producer->input_size() == 2)
+      if (auto index = model.constants.find(producer->input(1)); index != model.constants.end())
+        if (HostTensor places = model.read(*index->second); places.count() == 1)
+          return followsWidths(producer->input(0), places.integer(0));
+    return std::any_of(producer->input().begin(), producer->input().end(),
+                       [&](const std::string &input) { return followsWidths(input); });
   }
   /// How many numbers a value has. What is computed is one size, as exporters write them.
   int64_t countOf(const std::string &value) {

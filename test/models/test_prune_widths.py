@@ -251,6 +251,14 @@ def test_rows_of_all_texts(tmp_path, scheme, layers, left):
     check_narrower(tmp_path, tmp_path / "r.onnx", {"x": x})
 
 
+def test_sizes_given_for_one_run_stay_free(tmp_path):
+    """What --dim says finds the widths, and does not become a part of the file."""
+    write_rows(tmp_path / "r.onnx")
+    prune(tmp_path, tmp_path / "r.onnx", "heads", 0.5, "--dim", "N=2", "--dim", "S=5")
+    for sizes in [(2, 5, 96), (3, 7, 96)]:
+        check_narrower(tmp_path, tmp_path / "r.onnx", {"x": np.random.default_rng(1).normal(size=sizes).astype(np.float32)})
+
+
 def write_halves(path, axes):
     """Two slices of a convolution's channels, at places computed from the channels of the input, through which one of them
     goes into a depthwise convolution."""
