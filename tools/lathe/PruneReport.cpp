@@ -66,8 +66,9 @@ std::string PruneReport::text() const {
   if (prunedMs > 0)
     out += llvm::formatv("  a run: {0:f3} ms, before {1:f3} ms\n", prunedMs, denseMs).str();
   if (searched)
-    out += llvm::formatv("  budget {0:f3} ms, predicted from {1} models {2:f3} ms, measured {3:f3} ms\n", searched->budget * 1e3,
-                         searched->models, searched->predicted * 1e3, searched->measured * 1e3).str();
+    out += llvm::formatv("  budget {0:f3} ms, predicted from {1} models {2:f3} ms, measured {3:f3} ms, usually {4:f3} ms{5}\n",
+                         searched->budget * 1e3, searched->models, searched->predicted * 1e3, searched->measured * 1e3,
+                         searched->usual * 1e3, searched->usual > searched->budget ? ": above the budget" : "").str();
   return out;
 }
 
@@ -115,6 +116,7 @@ std::string PruneReport::json() const {
     search = json::Object{{"budget_ms", searched->budget * 1e3},
                           {"predicted_ms", searched->predicted * 1e3},
                           {"measured_ms", searched->measured * 1e3},
+                          {"usual_ms", searched->usual * 1e3},
                           {"models", searched->models}};
   return llvm::formatv("{0:2}\n", json::Value(json::Object{{"model", json::fixUTF8(model)},
                                                            {"scheme", scheme},
@@ -145,9 +147,10 @@ td,th{padding:2px 8px;border-bottom:1px solid #ddd;text-align:left}td.n{text-ali
   if (prunedMs > 0)
     out += llvm::formatv("<p>A run takes {0:f3} ms, before {1:f3} ms.</p>\n", prunedMs, denseMs).str();
   if (searched)
-    out += llvm::formatv("<p>Budget {0:f3} ms, predicted from {1} models {2:f3} ms, measured {3:f3} ms. Scores are the relative "
-                         "change of results where these layers alone have their widths.</p>\n", searched->budget * 1e3,
-                         searched->models, searched->predicted * 1e3, searched->measured * 1e3).str();
+    out += llvm::formatv("<p>Budget {0:f3} ms, predicted from {1} models {2:f3} ms, measured {3:f3} ms, usually {4:f3} ms{5}. Scores "
+                         "are the relative change of results where these layers alone have their widths.</p>\n",
+                         searched->budget * 1e3, searched->models, searched->predicted * 1e3, searched->measured * 1e3,
+                         searched->usual * 1e3, searched->usual > searched->budget ? ": above the budget" : "").str();
   for (const auto &[output, loss] : losses)
     out += "<p>Output " + escaped(output) + " changes by " + percent(loss) + " on the inputs that were measured.</p>\n";
   auto number = [](const std::string &text) { return "<td class=n>" + text + "</td>"; };

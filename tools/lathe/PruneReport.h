@@ -44,7 +44,8 @@ struct PruneReport {
 
   /// Of widths that were chosen for a budget: seconds of a run, and from how many measured models they were predicted.
   struct Searched {
-    double budget = 0, predicted = 0, measured = 0;
+    double budget = 0, predicted = 0, measured = 0; ///< measured: the shortest run, as predictions are
+    double usual = 0; ///< what a run takes in the median, which the budget holds
     int models = 0;
   };
   std::optional<Searched> searched = {};

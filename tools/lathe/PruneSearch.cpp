@@ -399,9 +399,9 @@ private:
       LATHE_RETURN_IF_ERROR(measureInTurn(before, after, both->inputs, request.seconds / kRounds));
       // In seconds of the time when the table was made.
       const double measured = after.latency(Profile::Of::Least) / before.latency(Profile::Of::Least) * whole;
-      report.searched = PruneReport::Searched{wanted, predicted, measured, int(table->models())};
       // What a run usually takes has to fit, too: smaller kernels leave the same time beside them, and find less in caches.
       const double usual = std::max(measured, after.latency() / before.latency() * whole);
+      report.searched = PruneReport::Searched{wanted, predicted, measured, usual, int(table->models())};
       if (usual <= wanted)
         break;
       aim = std::min(aim * wanted / usual, predicted * (1 - kStep));
