@@ -12,6 +12,7 @@
 #include "ConstantFloats.h"
 #include "Legalizer.h"
 
+#include "lathe/ir/SizeSources.h"
 #include "lathe/ir/WeightStore.h"
 
 #include <cmath>
@@ -400,33 +401,27 @@ std::optional<SmallVector<Value>> Legalizer::nextStates(Node &node, LoopBeginOp 
   return nexts;
 }
 
-/// Whether the size is counted in each iteration of a loop around what is being processed.
+/// Whether the size is counted in each iteration of the innermost loop around what is being processed: one of a loop
+/// around that is a constant there.
 bool Legalizer::isOfIteration(const DimExpr &size) {
   std::set<std::string> names;
   size.collectSymbols(names);
-  SmallVector<std::string> left(names.begin(), names.end());
-  while (!left.empty()) { // down to the symbols that others are derived from
-    auto symbol = dyn_cast_or_null<SymbolOp>(SymbolTable::lookupSymbolIn(module, left.pop_back_val()));
-    std::set<std::string> more;
-    if (symbol && symbol.getValue())
-      symbol.getValue()->expr().collectSymbols(more);
-    for (const std::string &name : more)
-      if (names.insert(name).second)
-        left.push_back(name);
-  }
-  SmallVector<Value> sources;
-  func.walk([&](DimFromOp from) {
-    if (llvm::any_of(from.getSymbols().getAsValueRange<StringAttr>(), [&](StringRef name) { return names.count(name.str()); }))
-      sources.push_back(from.getX());
-  });
+  const SizeSources sizes(func.getBody().front());
+  SmallVector<Operation *> left;
+  for (const std::string &name : names)
+    if (auto found = sizes.symbols().find(name); found != sizes.symbols().end())
+      llvm::append_range(left, found->second);
   DenseSet<Operation *> seen;
-  while (!sources.empty()) {
-    Operation *producer = sources.pop_back_val().getDefiningOp();
-    if (!producer || !seen.insert(producer).second)
+  while (!left.empty()) {
+    Operation *op = left.pop_back_val();
+    if (!seen.insert(op).second)
       continue;
-    if (isa<LoopBeginOp>(producer) && llvm::any_of(loops, [&](auto &loop) { return loop.counter.getDefiningOp() == producer; }))
+    if (op == loops.back().counter.getDefiningOp())
       return true;
-    llvm::append_range(sources, producer->getOperands());
+    llvm::append_range(left, sizes.of(op));
+    for (Value operand : op->getOperands())
+      if (Operation *producer = operand.getDefiningOp())
+        left.push_back(producer);
   }
   return false;
 }

@@ -58,10 +58,11 @@ Range rangeOf(Emitter &e, const DimExpr &start, const DimExpr &end, int64_t step
 /// What a slice takes at most: x[i : i + 3] has 3 elements wherever i is, and fewer where the tensor's end cuts it.
 int64_t mostOf(const DimExpr &start, const DimExpr &end, int64_t step) {
   std::optional<int64_t> span = (step > 0 ? end - start : start - end).constant();
-  if (!span || *span > kFar || *span < -kFar)
+  // A bound below 0 counts from the end: x[i : i - 2] with i = 1 is x[1 : -1], and not empty.
+  if (!span || *span < 0 || *span > kFar)
     return DimRange::kUnbounded;
   const int64_t stride = std::abs(step);
-  return std::max<int64_t>(0, *span / stride + (*span % stride > 0));
+  return *span / stride + (*span % stride > 0);
 }
 
 /// A bound that arrives with the run and counts from the end where it is negative.

@@ -248,3 +248,30 @@ def test_windows_of_each_iteration(tmp_path, width, rows):
     text = lathe_cli.lathe("run", engine, *given, code=5)
     # The end of seq cuts a window.
     assert ("Loop_0_carried_size is -1; this engine takes" if width == 1 else "do not fit in add") in text
+
+
+def test_counts_of_windows(tmp_path):
+    """How many of a window are not zero is another number in each iteration, although no operand of NonZero says so: rows
+    have room for a whole window, and the run says where one has less."""
+    nodes = [node("Identity", ["go"], ["on"]), node("Neg", ["x"], ["y"]), node("Add", ["i", "three"], ["end"]),
+             node("Reshape", ["i", "one"], ["first"]), node("Reshape", ["end", "one"], ["last"]),
+             node("Slice", ["seq", "first", "last"], ["part"]), node("NonZero", ["part"], ["places"]),
+             node("Shape", ["places"], ["size"]), node("ConstantOfShape", ["size"], ["row"])]
+    proto = model([loop(body_of(nodes, ["x"], ["y"], ["row"], dims=(4,)), ["n", "", "x0"], ["z", "rows"])],
+                  [value("x0", [4]), value("n", [], INT64), value("seq", [8])], [value("z", [4]), value("rows", [None, 1, None])],
+                  [constant("three", np.int64(3)), constant("one", np.array([1]))])
+    x, seq = np.ones(4, np.float32), np.arange(1, 9, dtype=np.float32)
+    engine = compare(tmp_path, proto, [{"x0": x, "seq": seq, "n": np.array(n)} for n in (5, 6)])
+    seq[4] = 0
+    for name, array in (("x0", x), ("seq", seq), ("n", np.array(5))):
+        np.save(tmp_path / f"{name}.npy", array)
+    text = lathe_cli.lathe("run", engine, *(f"--input={name}={tmp_path / name}.npy" for name in ("x0", "seq", "n")), code=5)
+    assert "this engine takes" in text
+
+
+def test_slices_before_the_end(tmp_path):
+    """x[i : i - 2]: with i below 2 the end counts from the end of x."""
+    proto = model([node("Sub", ["i", "two"], ["end"]), node("Slice", ["x", "i", "end"], ["part"]), node("Neg", ["part"], ["y"])],
+                  [value("x", [9]), value("i", [1], INT64)], [value("y", [None])], [constant("two", np.array([2]))])
+    x = np.arange(9, dtype=np.float32)
+    compare(tmp_path, proto, [{"x": x, "i": np.array([i])} for i in (1, 0, 3, 1)])
