@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Interpolation is separable and linear: along each axis of constant size it is a
-// product with a matrix of weights that is known when lathe compiles, or, where a
-// row of it has few weights that are not zero, a weighted sum of gathered neighbours. Such sums are
-// made in f32 and rounded once, behind the last axis. Nearest
+// weighted sum of gathered neighbours, at places that are known when lathe compiles;
+// with antialias, where an element counts over a distance, a product with a matrix of
+// weights. Such sums are made in f32 and rounded once, behind the last axis. Nearest
 // neighbours are gathers; whole multiples repeat elements, for any size. Along an
 // axis whose size the run tells, neighbours are gathered at places that follow from
 // the sizes then, by the same formulas.
@@ -106,6 +106,9 @@ struct Tap {
   int64_t place;
   double weight; ///< not zero
 };
+/// In which order four neighbours are added: the outer ones have the small weights, and small numbers lose fewest digits
+/// where they are added first.
+constexpr int64_t kOuterFirst[] = {0, 3, 1, 2};
 /// The taps of each output of one axis, and which outputs lie outside of the input.
 struct AxisPlan {
   std::vector<SmallVector<Tap, 4>> taps;
@@ -130,7 +133,8 @@ AxisPlan planAxis(const Mode &m, int64_t in, int64_t out, double scale, double r
         weights[k] = 0;
       sum += weights[k];
     }
-    for (size_t k = 0; k < weights.size(); ++k) {
+    for (size_t n = 0; n < weights.size(); ++n) {
+      const size_t k = weights.size() == std::size(kOuterFirst) ? kOuterFirst[n] : n;
       int64_t at = std::clamp<int64_t>(int64_t(left) + start + int64_t(k), 0, in - 1);
       if (double weight = m.excludeOutside && sum != 0 ? weights[k] / sum : weights[k])
         plan.taps[i].push_back({at, weight});
@@ -340,7 +344,8 @@ struct RunTimeAxis {
     Dims line(rankOf(x), DimExpr(1));
     line[axis] = out;
     Type wide = sumType(e, elementTypeOf(x));
-    for (int64_t i = start; i < 2 - start; ++i) {
+    for (int64_t n = 0; n < 2 - 2 * start; ++n) {
+      const int64_t i = start + (start < 0 ? kOuterFirst[n] : n);
       Value place = e.add(left, double(i));
       Value weight = weightAt(e.sub(number(double(i)), ratio), place);
       total = total ? e.add(total, weight) : weight;
@@ -379,6 +384,7 @@ LogicalResult resize(Node &n) {
          n.floatAttr("extrapolation_value", 0),
          bool(n.intAttr("antialias", 0)),
          bool(n.intAttr("exclude_outside", 0))};
+  m.excludeOutside &= m.interpolation != "nearest"; // one neighbour has all the weight, and lies inside
   int64_t rank = rankOf(x);
   Ints axes;
   for (int64_t d = 0; d < rank; ++d)
