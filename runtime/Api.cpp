@@ -611,9 +611,13 @@ Status exportTensor(Context &context, const lathe_tensor &tensor, bool mayTake, 
   if (known == std::end(dlpackTypes))
     return unsupportedError(tensor.dtype == LATHE_STRING ? "DLPack has no strings: read them with lathe_string_at()"
                                                          : "DLPack has no such element type");
+  if (tensor.rank < 0 || tensor.rank > LATHE_MAX_RANK || (tensor.rank > 0 && !tensor.dims) ||
+      std::any_of(tensor.dims, tensor.dims + tensor.rank, [](int64_t dim) { return dim < 0; }))
+    return usageError("a tensor without data or sizes");
   auto exported = std::make_unique<Exported>();
   exported->device = context.deviceHandle();
   exported->onHost = exported->device->isHost() || tensor.memory == LATHE_HOST;
+  exported->dims.assign(tensor.dims, tensor.dims + tensor.rank);
   const auto bytes = lathe_tensor_bytes(tensor.dtype, tensor.rank, tensor.dims);
   Result<void *> memory = nullptr;
   if (mayTake)
@@ -622,7 +626,6 @@ Status exportTensor(Context &context, const lathe_tensor &tensor, bool mayTake, 
     memory = context.copyOut(tensor, bytes);
   if (!memory)
     return memory.status();
-  exported->dims.assign(tensor.dims, tensor.dims + tensor.rank);
   std::string place = exported->device->memoryName();
   int ordinal = std::atoi(place.substr(place.find(':') + 1).c_str());
   exported->tensor.dl_tensor = {*memory,

@@ -408,7 +408,7 @@ Status Run::placeOutput(size_t index) {
   }
   bool moved = false;
   LATHE_RETURN_IF_ERROR(own.reserve(bytes, moved, outputData[index] != nullptr));
-  context.generation += moved;
+  context.generation += moved && !own.ofResults(); // no graph of a whole step knows where such a block lies
   outputData[index] = own.data();
   return okStatus();
 }

@@ -80,7 +80,7 @@ Status Run::planDelivery(size_t index) {
     Block &own = wantHost ? memory.host : memory.device;
     bool moved = false;
     LATHE_RETURN_IF_ERROR(own.reserve(Block::roomFor(size, own.bytes()), moved));
-    context.generation += moved;
+    context.generation += moved && !own.ofResults();
     d.target = own.data();
     d.inGraph = !d.byHost;
   } else {

@@ -246,7 +246,7 @@ int64_t EngineModel::roundedPages(int64_t pages) const {
 
 /// On a CPU the step ahead is over: its tokens are known.
 void EngineModel::tellTokens(Batch &batch) const {
-  const StepResults *before = flights[(launchedSteps + 1) % std::size(flights)].into;
+  const StepResults *before = flights[placeOf(launchedSteps + 1)].into;
   for (int64_t &token : batch.tokens)
     if (token < 0)
       token = before->best[size_t(~token)];
@@ -285,6 +285,8 @@ Status EngineModel::start(Flight &flight) {
   if (sampler) {
     use.emplace(*device);
     LATHE_RETURN_IF_ERROR(reserve(logitsOnDevice, logitBytes));
+    if (bestBytes > flight.results.bytes())
+      return internalError("a step of more rows than tokens", "entry '" + entry + "'");
     flight.outputs[0] = onDevice(logitsOnDevice, logitBytes, logitType, flight.logitDims);
     flight.outputs[1] = onDevice(flight.results, bestBytes, LATHE_I64, {&flight.rows, 1});
     LATHE_RETURN_IF_ERROR(upload(flight));

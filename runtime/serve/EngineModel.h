@@ -77,7 +77,9 @@ private:
   Status start(Flight &flight);
   Status upload(Flight &flight);
   Status finish(Flight &flight);
-  Flight &flightAt(uint64_t number) { return flights[number % std::size(flights)]; }
+  /// The same one for all steps where none overlap, so that graphs find its memory where they know it.
+  size_t placeOf(uint64_t number) const { return overlap ? number % std::size(flights) : 0; }
+  Flight &flightAt(uint64_t number) { return flights[placeOf(number)]; }
 
   lathe_context *context = nullptr;
   std::shared_ptr<runtime::Device> device; ///< the context's; outlives the pool

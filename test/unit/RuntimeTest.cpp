@@ -591,6 +591,18 @@ TEST(Runtime, ExchangesDlpack) {
   const auto *p = static_cast<const float *>(out->dl_tensor.data);
   EXPECT_EQ(std::vector<float>(p, p + 8), expectedScale(x.data));
   out->deleter(out);
+  // Sizes that are missing, or none.
+  const int64_t none[] = {2, -4};
+  for (const int64_t *dims : {static_cast<const int64_t *>(nullptr), none}) {
+    lathe_tensor wrong = y;
+    wrong.dims = dims;
+    for (bool take : {false, true}) {
+      lathe_error *e = take ? lathe_tensor_take_dlpack(cpu.context.get(), &wrong, &out)
+                            : lathe_tensor_to_dlpack(cpu.context.get(), &wrong, &out);
+      EXPECT_EQ(lathe_error_code(e), LATHE_USAGE);
+      lathe_error_free(e);
+    }
+  }
   in.dl_tensor.dtype.lanes = 4;
   lathe_error *e = lathe_tensor_from_dlpack(&in, &t);
   EXPECT_EQ(lathe_error_code(e), LATHE_UNSUPPORTED);
