@@ -387,7 +387,7 @@ class Step:
                  inputs: Any) -> None:
         self.number = number
         self._context, self._results, self._outputs, self._inputs = context, results, outputs, inputs
-        self._taken: dict[str, Tensor | Any] | None = None
+        self._taken: dict[str, Tensor | Any] = {}
 
     @property
     def ended(self) -> bool:
@@ -401,8 +401,9 @@ class Step:
         context = self._context
         context._library.lathe_wait(context._handle, self.number,
                                     -1 if timeout is None else int(timeout * 1e9))
-        if self._taken is None:
-            self._taken = {p.name: take_output(context._handle, o) for p, o in zip(self._results, self._outputs)}
+        for port, output in zip(self._results, self._outputs):
+            if port.name not in self._taken:  # by a call before, of which another result failed
+                self._taken[port.name] = take_output(context._handle, output)
         return self._taken
 
     def cancel(self) -> None:

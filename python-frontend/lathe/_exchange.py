@@ -51,7 +51,10 @@ _producers: dict[type, Producer | None] = {}
 def _producer_of(kind: type) -> Producer | None:
     if _NAME not in vars(kind):  # a subclass may mean something else by its memory
         return None
-    table = _Table.from_address(_capsule_pointer(vars(kind)[_NAME], _CAPSULE))
+    try:
+        table = _Table.from_address(_capsule_pointer(vars(kind)[_NAME], _CAPSULE))
+    except ValueError:  # something else by that name
+        return None
     return Producer(table) if table.major == _MAJOR and table.view and table.stream else None
 
 

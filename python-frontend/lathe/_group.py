@@ -98,7 +98,7 @@ class GroupStep:
                  inputs: Any) -> None:
         self.number = number
         self._group, self._results, self._outputs, self._inputs = group, results, outputs, inputs
-        self._taken: list[dict[str, Tensor | Any]] | None = None
+        self._taken: list[dict[str, Tensor | Any]] = [{} for _ in group.members]
 
     def wait(self, timeout: float | None = None) -> list[dict[str, Tensor | Any]]:
         """A {output name: Tensor} of each member, in order, each time the same; `timeout` in seconds,
@@ -106,10 +106,10 @@ class GroupStep:
         group, count = self._group, len(self._results)
         group._library.lathe_group_wait(group._owned.handle, self.number,
                                         -1 if timeout is None else int(timeout * 1e9))
-        if self._taken is None:
-            self._taken = [{p.name: take_output(member._handle, self._outputs[i * count + o])
-                            for o, p in enumerate(self._results)}
-                           for i, member in enumerate(group.members)]
+        for i, (member, taken) in enumerate(zip(group.members, self._taken)):
+            for o, port in enumerate(self._results):
+                if port.name not in taken:  # by a call before, of which another result failed
+                    taken[port.name] = take_output(member._handle, self._outputs[i * count + o])
         return self._taken
 
     def cancel(self) -> None:

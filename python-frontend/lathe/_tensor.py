@@ -162,19 +162,30 @@ def _stream_for(value: Any, where: str, place: Place) -> dict[str, int]:
 
 def _seen(producer: _exchange.Producer, value: Any, where: str, place: Place) -> tuple[CTensor, tuple[Any, ...]] | None:
     """As _from_dlpack, by a view; None where the producer gives none."""
+    problems = BufferError, RuntimeError, ValueError
     try:
         view = producer.view(value)
-    except (BufferError, RuntimeError, ValueError):
+    except problems:
         return None
     device, number = view.device.device_type, view.device.device_id
     if device == CUDA:
         _check_device(number, where, place)
         if place.wait_for is None:
             return None
-        place.wait_for(producer.stream(device, number) or LEGACY_STREAM)
+        try:
+            stream = producer.stream(device, number)
+        except problems:
+            return None
+        place.wait_for(stream or LEGACY_STREAM)
+    # Sizes and strides are the producer's own, who may change them (unsqueeze_) while a binding reads these.
+    sizes = (c_int64 * view.ndim)(*view.shape[:view.ndim])
+    view.shape = cast(sizes, POINTER(c_int64))
+    steps = (c_int64 * view.ndim)(*view.strides[:view.ndim]) if view.strides else None
+    if steps is not None:
+        view.strides = cast(steps, POINTER(c_int64))
     tensor = CTensor()
     _abi.runtime().lathe_tensor_from_dlpack(byref(view), byref(tensor))  # whose first member is the view
-    return tensor, (value, view)
+    return tensor, (value, view, sizes, steps)
 
 
 def _from_dlpack(value: Any, where: str, place: Place) -> tuple[CTensor, tuple[Any, ...]]:
