@@ -70,7 +70,6 @@ void nonzero(Call &call) {
   call.results[1].setInteger(0, count);
 }
 
-
 void markFlags(Call &call) {
   if (!call.expectInputs(1, 1, 2))
     return;

@@ -168,6 +168,8 @@ def main():
     options = parser.parse_args()
     tokens = options.tokens
     heads, head, forms = (8, 128, DECODE_FORMS) if options.decode else (1, 64, FORMS)
+    if unknown := [form for form in options.forms if form not in forms]:
+        parser.error(f"no form is called {', '.join(unknown)}: {', '.join(forms)}")
     heads, head = options.heads or heads, options.head or head
     queries, lines = 1 if options.decode else tokens, []
 

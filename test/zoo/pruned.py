@@ -6,8 +6,8 @@
 
 A family is exported once: for sizes of the run, or for fixed sizes where it has none, or where torch, onnxruntime or lathe
 refuses them (form `any` or `static`, by TorchScript's exporter), or for fixed sizes by torch.export's (form `dynamo`) where
-all of these are refused. Then for each scheme (channels, heads, ffn, blocks) and ratio (0.1, 0.25, 0.5, 0.75, 0.9) the narrower model must pass ONNX's checker, and onnxruntime must give of it what it
-gives of the masked model. A row of FILE: family, form, scheme, ratio, result, units that went of how many, bytes of weights that
+all of these are refused. Then for each scheme (channels, heads, ffn, blocks) and ratio (0.1, 0.25, 0.5, 0.75, 0.9) the
+narrower model must pass ONNX's checker, and onnxruntime must give of it what it gives of the masked model. A row of FILE: family, form, scheme, ratio, result, units that went of how many, bytes of weights that
 are left of one, largest difference over the largest value of a result, the same of the masked model against the one as it
 was, what was said. Results: `equal`, `differs`,
 `invalid` (the checker or onnxruntime refuses the narrower model), `nothing` (a typed refusal: no unit of this scheme can
