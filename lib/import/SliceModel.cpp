@@ -212,8 +212,13 @@ private:
   }
   /// Whether a computed size may be another one now. Sizes of the model's inputs stay what they are, and are the run's also
   /// where --dim fixed them to find what belongs together.
-  bool followsWidths(const std::string &value, std::optional<int64_t> axis = {}) {
-    if (model.constants.count(value))
+  bool followsWidths(const std::string &value) {
+    std::set<std::pair<std::string, std::optional<int64_t>>> seen;
+    return followsWidths(value, {}, seen);
+  }
+  bool followsWidths(const std::string &value, std::optional<int64_t> axis,
+                     std::set<std::pair<std::string, std::optional<int64_t>>> &seen) {
+    if (model.constants.count(value) || !seen.insert({value, axis}).second)
       return false;
     onnx::NodeProto *producer = producerOf(value);
     if (!producer)
@@ -226,9 +231,9 @@ private:
     if (producer->op_type() == "Gather" && producer->input_size() == 2)
       if (auto index = model.constants.find(producer->input(1)); index != model.constants.end())
         if (HostTensor places = model.read(*index->second); places.count() == 1)
-          return followsWidths(producer->input(0), places.integer(0));
+          return followsWidths(producer->input(0), places.integer(0), seen);
     return std::any_of(producer->input().begin(), producer->input().end(),
-                       [&](const std::string &input) { return followsWidths(input); });
+                       [&](const std::string &input) { return followsWidths(input, {}, seen); });
   }
   /// How many numbers a value has. What is computed is one size, as exporters write them.
   int64_t countOf(const std::string &value) {

@@ -184,7 +184,7 @@ private:
     double size = graph.count(dimsOf(op->getResult(0)));
     if (!isCheapMaskPart(op) || !llvm::all_of(op->getUses(), [&](OpOperand &use) {
           return maskParts.contains(use.getOwner()) ||
-                 (comesToScores(use) && (computeMasks || size >= kUncachedMask));
+                 (comesToScores(use) && (computeMasks || isUncached(op)));
         }))
       return false;
     return llvm::count_if(op->getOperands(), [&](Value operand) { return isAsLarge(operand, size); }) <= 1 ||
@@ -195,10 +195,13 @@ private:
     return isCheapScorePart(op) || (isClass(op, OpClass::Pointwise) && graph.workOfElement(op) <= kMaxWork);
   }
   static bool comesToScores(OpOperand &use) { return isa<AttentionOp>(use.getOwner()) && use.getOperandNumber() >= 3; }
-  /// What comes to scores, of a size at which it had better be computed with them.
-  bool isLargeMask(Operation *op) const {
-    return graph.count(dimsOf(op->getResult(0))) >= kUncachedMask && llvm::any_of(op->getUses(), comesToScores);
+  /// Whether a mask leaves the cache before the next head reads it: that of one text, which all its heads read.
+  bool isUncached(Operation *op) const {
+    const std::vector<DimExpr> dims = dimsOf(op->getResult(0));
+    return graph.count(ArrayRef<DimExpr>(dims).take_back(2)) >= kUncachedMask;
   }
+  /// What comes to scores, of a size at which it had better be computed with them.
+  bool isLargeMask(Operation *op) const { return isUncached(op) && llvm::any_of(op->getUses(), comesToScores); }
   bool isAsLarge(Value operand, double size) const {
     constexpr double kSmaller = 64;
     return graph.count(dimsOf(operand)) * kSmaller > size;
