@@ -46,6 +46,11 @@ public:
   static size_t roomFor(size_t bytes, size_t capacity) {
     return bytes <= capacity ? bytes : std::max(bytes, capacity + capacity / 8);
   }
+  /// For at least `bytes`, with room; the old contents are lost where it moves, and who knows addresses asks for them anew.
+  Status reserveWithRoom(size_t bytes) {
+    bool moved = false;
+    return reserve(roomFor(bytes, capacity), moved);
+  }
 
   void *data() const { return memory; }
   size_t bytes() const { return capacity; }

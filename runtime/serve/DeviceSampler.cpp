@@ -26,11 +26,6 @@ Launch specOf(const char *function, int32_t buffers, int32_t symbols, int64_t bl
   return spec;
 }
 
-Status reserve(runtime::Block &block, size_t bytes) {
-  bool moved = false;
-  return block.reserve(runtime::Block::roomFor(bytes, block.bytes()), moved);
-}
-
 } // namespace
 
 Result<std::unique_ptr<DeviceSampler>> DeviceSampler::create(std::shared_ptr<const runtime::Engine> engine,
@@ -73,7 +68,7 @@ Status DeviceSampler::load(bool clusters) {
   }
   if (Result<runtime::Function *> function = module->function(image, feedSpec)) // older engines have none
     feeder = *function;
-  LATHE_RETURN_IF_ERROR(reserve(powers, sizeof powersOfTwo()));
+  LATHE_RETURN_IF_ERROR(powers.reserveWithRoom(sizeof powersOfTwo()));
   LATHE_RETURN_IF_ERROR(
       device.copy(powers.data(), powersOfTwo().data(), sizeof powersOfTwo(), CopyKind::HostToDevice));
   return device.sync();
@@ -108,11 +103,11 @@ Status DeviceSampler::draw(const void *logits, const DrawList &list, runtime::Bl
   const size_t draws = list.draws().size(), ranks = list.ranks().size();
   const size_t up = list.draws().size_bytes() + list.ranks().size_bytes() + list.words().size_bytes();
   const size_t down = draws * sizeof(int64_t) + ranks * sizeof(RankResult);
-  LATHE_RETURN_IF_ERROR(reserve(given, up));
-  LATHE_RETURN_IF_ERROR(reserve(taken, down));
-  LATHE_RETURN_IF_ERROR(reserve(staged, down + up));
+  LATHE_RETURN_IF_ERROR(given.reserveWithRoom(up));
+  LATHE_RETURN_IF_ERROR(taken.reserveWithRoom(down));
+  LATHE_RETURN_IF_ERROR(staged.reserveWithRoom(down + up));
   if (!inShared)
-    LATHE_RETURN_IF_ERROR(reserve(spare, std::max(draws, ranks) * vocabulary * sizeof(uint32_t)));
+    LATHE_RETURN_IF_ERROR(spare.reserveWithRoom(std::max(draws, ranks) * vocabulary * sizeof(uint32_t)));
   auto *back = static_cast<std::byte *>(staged.data()), *host = back + down;
   auto *in = static_cast<std::byte *>(given.data()), *out = static_cast<std::byte *>(taken.data());
   std::byte *at[4] = {in}; // draws, ranks, words, and their end

@@ -58,11 +58,6 @@ lathe_tensor onDevice(const runtime::Block &block, uint64_t bytes, lathe_dtype t
   return tensor;
 }
 
-Status reserve(runtime::Block &block, uint64_t bytes) {
-  bool moved = false;
-  return block.reserve(runtime::Block::roomFor(bytes, block.bytes()), moved);
-}
-
 lathe_tensor numbers(std::span<const int64_t> values, const int64_t *dims, int32_t rank) {
   lathe_tensor tensor = {};
   tensor.data = const_cast<int64_t *>(values.data());
@@ -143,7 +138,7 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
     for (runtime::Block *block : {&flight.upload, &flight.results, &flight.drawn})
       *block = runtime::Block(*model->device, /*onHost=*/true);
     // As much as a step may have: it never moves, as the step behind reads what this one has found.
-    LATHE_RETURN_IF_ERROR(reserve(flight.results, model->rounded(wanted.stepTokens) * sizeof(int64_t)));
+    LATHE_RETURN_IF_ERROR(flight.results.reserveWithRoom(model->rounded(wanted.stepTokens) * sizeof(int64_t)));
     Result<runtime::MarkHandle> mark = model->device->makeMark();
     if (!mark)
       return mark.status();
@@ -284,7 +279,7 @@ Status EngineModel::start(Flight &flight) {
   std::optional<runtime::DeviceUse> use; // of one driver for all that is enqueued
   if (sampler) {
     use.emplace(*device);
-    LATHE_RETURN_IF_ERROR(reserve(logitsOnDevice, logitBytes));
+    LATHE_RETURN_IF_ERROR(logitsOnDevice.reserveWithRoom(logitBytes));
     if (bestBytes > flight.results.bytes())
       return internalError("a step of more rows than tokens", "entry '" + entry + "'");
     flight.outputs[0] = onDevice(logitsOnDevice, logitBytes, logitType, flight.logitDims);
@@ -327,8 +322,8 @@ Status EngineModel::upload(Flight &flight) {
   uint64_t bytes = 0;
   for (const lathe_tensor &input : inputs)
     bytes += input.memory == LATHE_HOST ? placeBehind(input.bytes) : 0;
-  LATHE_RETURN_IF_ERROR(reserve(flight.upload, bytes));
-  LATHE_RETURN_IF_ERROR(reserve(uploaded, bytes));
+  LATHE_RETURN_IF_ERROR(flight.upload.reserveWithRoom(bytes));
+  LATHE_RETURN_IF_ERROR(uploaded.reserveWithRoom(bytes));
   uint64_t at = 0;
   for (lathe_tensor &input : inputs) {
     if (input.memory != LATHE_HOST)
