@@ -43,6 +43,10 @@ RESULTS = ["agrees", "differs", "refused", "defect", "undecided", "not exported"
 ROUNDS = 3  # of timing, alternating
 FORKS = multiprocessing.get_context("forkserver")
 GREATEST = 16  # of a symbol of a `any` engine
+# Read once, ahead of all forks: what a family and an export import otherwise takes longer than the export.
+PRELOAD = ["torch", "onnx", "onnxruntime", "numpy", "vision", "transformers.modeling_utils", "transformers.generation", "torch._dynamo",
+           "torch._functorch.aot_autograd", "torch._inductor.codecache", "torch.export._trace", "torch.onnx._internal.exporter._core",
+           "onnxscript.optimizer", "onnxscript.rewriter.onnx_fusions", "onnxscript.version_converter", "onnx.reference", "networkx"]
 
 
 def export(path, module, inputs, dynamic, exporter):
@@ -296,7 +300,7 @@ def rows_of(path):
 
 def run(names, log, jobs, exporters, forms, devices, deadline, budget):
     from vision import FAMILIES
-    FORKS.set_forkserver_preload(["torch", "transformers", "onnx", "onnxruntime", "numpy", "vision"])
+    FORKS.set_forkserver_preload(PRELOAD)
     unknown = [name for name in names if name not in FAMILIES]
     if unknown:
         sys.exit(f"no family is called {', '.join(unknown)}")
