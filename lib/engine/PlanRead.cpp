@@ -16,7 +16,7 @@
 namespace lathe::engine {
 namespace {
 
-constexpr size_t kMaxFormulaChars = 16384;
+constexpr size_t kMaxFormulaChars = 1 << 18; // a product of four sizes that a reshape computes in the run takes 21,000
 constexpr int kMaxFormulaNesting = 24;
 
 /// Canonical text has parentheses only after a function name, so that parsing never

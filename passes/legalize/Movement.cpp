@@ -14,7 +14,9 @@ LogicalResult reshapeAtRunTime(Node &n, Value x, Dims wanted) {
   Dims from = dimsOf(x), open;
   DimExpr known = 1, opens = 0;
   for (auto [d, size] : llvm::enumerate(wanted)) {
-    open.push_back(n.derive("open" + llvm::Twine(d), DimExpr::max(0, DimExpr(0) - size), {0, 1}));
+    open.push_back(n.e.provablyNonNegative(size)
+                       ? DimExpr(0)
+                       : n.derive("open" + llvm::Twine(d), DimExpr::max(0, DimExpr(0) - size), {0, 1}));
     DimExpr copied = 0;
     if (!n.intAttr("allowzero", 0) && d < from.size())
       copied = n.derive("copied" + llvm::Twine(d),
@@ -34,6 +36,13 @@ LogicalResult reshapeAtRunTime(Node &n, Value x, Dims wanted) {
   return n.done(n.e.reshape(x, wanted));
 }
 
+/// Whether an element of a shape is the size of dimension d whatever the run brings: never -1, and 0 only where that
+/// means no elements or where the dimension that 0 copies has the same size, as a count that goes through Shape.
+bool isPlainSize(Node &n, const DimExpr &size, size_t d, const Dims &from) {
+  return n.e.provablyNonNegative(size) &&
+         (n.intAttr("allowzero", 0) || size.range(n.e.ranges).lo > 0 || (d < from.size() && size == from[d]));
+}
+
 LogicalResult reshape(Node &n) {
   Value x = n.in(0);
   if (!x)
@@ -44,8 +53,9 @@ LogicalResult reshape(Node &n) {
     if (!shape)
       return n.unknown({1}, "a shape");
     wanted = shape->values;
-    if (llvm::any_of(wanted, [&](const DimExpr &d) { return n.legalizer.isRunTimeValue(d); }))
-      return reshapeAtRunTime(n, x, wanted);
+    for (auto [d, size] : llvm::enumerate(wanted))
+      if (n.legalizer.isRunTimeValue(size) && !isPlainSize(n, size, d, from))
+        return reshapeAtRunTime(n, x, wanted);
   } else if (std::optional<Ints> shape = n.intsAttr("shape")) {
     wanted.assign(shape->begin(), shape->end());
   }

@@ -80,6 +80,7 @@ public:
     for (SymbolOp symbol : module.getOps<SymbolOp>())
       if (int64_t high = symbol.getMax(); high >= 0)
         at[symbol.getSymName().str()] = high;
+    derive(at);
     for (size_t i = 0; i < claims.list.size(); ++i)
       if (!claims.list[i].first.evaluate(at).ok())
         return i;
@@ -93,15 +94,19 @@ private:
     int64_t min, max; ///< a max of -1: none
   };
 
-  /// Whether the size is there and not below 0, where all sizes that have a name but follow from others are what
-  /// these say.
-  bool hasValue(const DimExpr &dim, Point at) {
+  /// Sizes that have a name but follow from others become what these say.
+  void derive(Point &at) const {
     for (const Derived &size : derived)
       if (Result<int64_t> value = size.formula.evaluate(at); value.ok()) {
         at[size.name] = std::max(*value, size.min);
         if (size.max >= 0)
           at[size.name] = std::min(at[size.name], size.max);
       }
+  }
+
+  /// Whether the size is there and not below 0, derived ones as they follow.
+  bool hasValue(const DimExpr &dim, Point at) const {
+    derive(at);
     Result<int64_t> value = dim.evaluate(at);
     return value.ok() && *value >= 0;
   }

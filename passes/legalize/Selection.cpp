@@ -11,6 +11,8 @@
 //                                       lathe.dim_from %n {symbols = ["n"]}
 //                                       %i = lathe.slice %p : (tensor<Nxi64>) -> tensor<nxi64>
 //
+//   %i = "onnx.NonZero"(ones)      =>   %i = indices of all places: exporters write an assignment to a slice so
+//
 //===----------------------------------------------------------------------===//
 #include "Selection.h"
 
@@ -77,6 +79,22 @@ std::vector<Value> indicesOf(Emitter &e, Value places, const Dims &dims) {
   return result;
 }
 
+/// Whether no element is 0, whatever the sizes: one constant, repeated.
+bool isFull(Value x) {
+  while (Operation *op = x.getDefiningOp()) {
+    if (!isa<BroadcastToOp, ReshapeOp>(op)) {
+      DenseElementsAttr value;
+      if (!matchPattern(op, m_Constant(&value)) || !value.isSplat())
+        return false;
+      if (isa<FloatType>(value.getElementType()))
+        return !value.getSplatValue<APFloat>().isZero();
+      return isa<IntegerType>(value.getElementType()) && !value.getSplatValue<APInt>().isZero();
+    }
+    x = op->getOperand(0);
+  }
+  return false;
+}
+
 LogicalResult nonzero(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0);
@@ -85,6 +103,12 @@ LogicalResult nonzero(Node &n) {
   Dims dims = dimsOf(x);
   if (dims.empty())
     dims.push_back(1);
+  if (isFull(x)) {
+    std::vector<Value> rows;
+    for (size_t d = 0; d < dims.size(); ++d)
+      rows.push_back(e.reshape(e.iota(dims, d, e.b.getI64Type()), {1, product(dims)}));
+    return n.done(e.concat(rows, 0));
+  }
   Value set = elementTypeOf(x).isInteger(1) ? x : e.compare(x, 0.0, Predicate::Ne);
   Value flags = e.reshape(set, {numElements(x.getType())});
   if (!flags)
