@@ -22,6 +22,7 @@ namespace lathe {
 namespace {
 
 constexpr int64_t kMaxFoldedElements = 64 << 10, kMaxFilterElements = 16 << 20;
+constexpr int64_t kMaxFoldedFlops = 64 << 20; // half a second of the reference's
 
 /// A matrix of codes that becomes numbers for a product, or scales that become those of others.
 bool dequantizesForProduct(Operation *op) {
@@ -56,13 +57,17 @@ struct FoldThroughReference : RewritePattern {
     auto type = cast<TensorType>(op->getResult(0).getType());
     if (!type.hasStaticShape() || type.getNumElements() > kMaxFoldedElements)
       return rewriter.notifyMatchFailure(op, "symbolic or large result");
+    // Large weights may be read here for a small result, as of an embedding whose places are constant.
+    std::optional<int64_t> flops = cast<StructuredOpInterface>(op).getFlops().constant();
+    if (!flops || *flops > kMaxFoldedFlops)
+      return rewriter.notifyMatchFailure(op, "as much work as a run shall do");
     if ((keepCodes && dequantizesForProduct(op)) || (keepFilters && dequantizesFilters(op)))
       return rewriter.notifyMatchFailure(op, "a product may take the codes as they are");
     std::vector<HostTensor> inputs;
     for (Value operand : op->getOperands()) {
       auto constant = operand.getDefiningOp<ConstantOp>();
-      if (!constant || cast<TensorType>(constant.getType()).getNumElements() > kMaxFoldedElements)
-        return rewriter.notifyMatchFailure(op, "an operand is no small constant");
+      if (!constant || cast<TensorType>(constant.getType()).getNumElements() > kMaxFilterElements)
+        return rewriter.notifyMatchFailure(op, "an operand is no constant, or a large one");
       auto value = hostTensorOf(constant.getValue(), constant.getType(), getContext());
       if (!value.ok())
         return rewriter.notifyMatchFailure(op, value.status().message());
