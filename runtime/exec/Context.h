@@ -257,6 +257,9 @@ private:
   Result<const Program *> programOf(const std::string &entry) const;
   bool streams(const Program &program) const;
   bool isCancelled(uint64_t step) const { return step >= cancelFrom && step <= cancelTo; }
+  /// Whether ranks come to one outcome of a step before it is over here: on the CPU as its steps end, in processes by
+  /// what they tell. Else a group compares what its members came to.
+  bool endsTogether() const { return world || (communicator && !peers); }
   bool isOver(uint64_t step) const;
   Result<int> takeSlot();
   void freeSlot(int slot);

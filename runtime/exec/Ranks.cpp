@@ -31,9 +31,13 @@ Status Run::startOnAllRanks(const Status &own, const Events &events) {
   Communicator &ranks = *context.communicator;
   auto stop = [this] { return cancelled(); };
   LATHE_RETURN_IF_ERROR(placed(ranks.begin(description(), own, stop), "begin"));
-  if (!context.peers)
-    return placed(ranks.end(runSteps(events), stop), "end");
   Status status = runSteps(events);
+  if (!context.peers) {
+    // The others are told what kernels report, too: behind the end it would be an error of this rank alone.
+    if (status.ok())
+      status = checkStatus();
+    return placed(ranks.end(status, stop), "end");
+  }
   if (!status.ok()) // kernels elsewhere may wait for some that were not enqueued here
     context.peers->abort();
   return status;

@@ -254,7 +254,7 @@ Result<bool> Context::advanceFlights() {
       if (over && !*over)
         return false;
       Status outcome = over.status();
-      if (outcome.ok() && isCancelled(front->number) && !world) // what ranks have agreed on stays
+      if (outcome.ok() && isCancelled(front->number) && !endsTogether()) // what ranks have agreed on stays
         outcome = cancelledError(front->number, 0, okStatus());
       if (outcome.ok())
         outcome = front->run->finish();

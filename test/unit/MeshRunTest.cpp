@@ -7,6 +7,9 @@
 //===----------------------------------------------------------------------===//
 #include "RuntimeFixture.h"
 
+#include "../../runtime/Handles.h"
+#include "../../runtime/exec/Context.h"
+
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -128,6 +131,78 @@ TEST(MeshRun, EndsWhenItIsCancelledAndGoesOn) {
     e = mesh.run({2, 2});
     ASSERT_FALSE(e) << e.message();
   }
+}
+
+/// What rank 0 of two hears when the other does as it does.
+struct FakeRanks : runtime::Communicator {
+  std::function<void()> atExchange, atEnd; ///< called within them
+  Status told;                             ///< how the last step went on rank 0
+
+  int64_t rank() const override { return 0; }
+  int64_t ranks() const override { return 2; }
+  Status begin(const std::string &, const Status &own, const Stop &) override { return own; }
+  Status exchange(std::span<const int64_t>, const runtime::Exchange &, const Stop &stop) override {
+    if (atExchange)
+      atExchange();
+    return stop();
+  }
+  Status end(const Status &own, const Stop &) override {
+    told = own;
+    if (atEnd)
+      atEnd();
+    return own;
+  }
+};
+
+std::shared_ptr<runtime::Context> contextOf(const rt::Engine &engine, const std::shared_ptr<FakeRanks> &ranks) {
+  runtime::Context::Options options;
+  options.communicator = ranks;
+  auto context = runtime::Context::create(runtime::engineOf(engine.get()), "cpu", options);
+  EXPECT_TRUE(context.ok()) << context.status().str();
+  return *context;
+}
+
+TEST(MeshRun, KeepsWhatRanksHaveAgreedOnWhenItIsCancelledTooLate) {
+  rt::Engine engine = openEngine(meshEngine(meshPlan()));
+  auto ranks = std::make_shared<FakeRanks>();
+  std::shared_ptr<runtime::Context> context = contextOf(engine, ranks);
+  std::vector<float> x(4, 1);
+  const Dims dims = {1, 4};
+  const lathe_tensor in = rt::tensor(x, dims);
+  auto cancel = [&] { context->cancel(1); };
+  for (auto &[early, late] : {std::pair<std::function<void()>, std::function<void()>>{{}, cancel}, {cancel, {}}}) {
+    ranks->atExchange = early;
+    ranks->atEnd = late;
+    lathe_tensor y{};
+    Result<uint64_t> step = context->submit("", {&in, 1}, {&y, 1}, {});
+    ASSERT_TRUE(step.ok()) << step.status().str();
+    const Status outcome = context->wait(*step, -1);
+    EXPECT_EQ(outcome.code(), ranks->told.code()) << outcome.str();
+    EXPECT_EQ(outcome.code() == ErrorCode::Cancelled, bool(early)) << outcome.str();
+  }
+  runtime::Context::close(context);
+}
+
+TEST(MeshRun, TellsTheOtherRanksWhatKernelsReport) {
+  Plan plan = makeLookUpPlan();
+  plan.ranks = 2;
+  EngineWriter w("mesh test");
+  ASSERT_TRUE(w.addPlan(plan).ok());
+  ASSERT_TRUE(w.addKernels(plan.target, cpuImage()).ok());
+  rt::Engine engine = openEngine(*w.str());
+  auto ranks = std::make_shared<FakeRanks>();
+  std::shared_ptr<runtime::Context> context = contextOf(engine, ranks);
+  std::vector<float> table = {1, 2, 3};
+  std::vector<int64_t> index = {2, 7};
+  const Dims rows = {3}, count = {2};
+  const lathe_tensor in[] = {rt::tensor(table, rows), rt::tensor(index, count)};
+  lathe_tensor out{};
+  const Status outcome = context->run("", in, {&out, 1});
+  EXPECT_NE(ranks->told.message().find("index 7 is out of range"), std::string::npos) << ranks->told.str();
+  EXPECT_EQ(outcome.message(), ranks->told.message());
+  index = {2, 0};
+  EXPECT_TRUE(context->run("", in, {&out, 1}).ok());
+  runtime::Context::close(context);
 }
 
 TEST(MeshRun, RefusesEnginesThatLackARank) {
