@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // exp, log, tanh and erf of f32 become polynomials (within 5 ULP, subnormal
-// operands and results included); sqrt, fma,
-// abs and rounding are instructions; the rest is called through the helper
-// table in f64, lane by lane, which the function's attribute kLibraryCallsAttr lists.
+// operands and results included), sin, cos, expm1 and log1p ones in f64
+// (LowerInDoubles.cpp); sqrt, fma, abs and rounding are instructions; the rest is
+// called through the helper table in f64, lane by lane, which the function's
+// attribute kLibraryCallsAttr lists.
 // No libm symbol is ever left.
 //
 //===----------------------------------------------------------------------===//
 
+#include "FloatOps.h"
 #include "Lowering.h"
 
 #include "lathe/codegen/Codegen.h"
@@ -63,41 +65,6 @@ bool isPolynomial(StringRef op) {
   return op == "math.log" || op == "math.tanh";
 }
 
-/// Arithmetic of f32, scalars or vectors of one type.
-struct Floats {
-  OpBuilder &b;
-  Location loc;
-  Type type;
-
-  Type ints() const {
-    Type i32 = b.getI32Type();
-    return isa<VectorType>(type) ? Type(cast<VectorType>(type).clone(i32)) : i32;
-  }
-  Value constant(Type t, Attribute scalar) const {
-    if (auto v = dyn_cast<VectorType>(t))
-      scalar = DenseElementsAttr::get(v, scalar);
-    return arith::ConstantOp::create(b, loc, t, cast<TypedAttr>(scalar));
-  }
-  Value f(double v) const { return constant(type, b.getF32FloatAttr(static_cast<float>(v))); }
-  Value i(int32_t v) const { return constant(ints(), b.getI32IntegerAttr(v)); }
-  Value fma(Value x, Value y, Value z) const { return math::FmaOp::create(b, loc, x, y, z); }
-  Value less(Value x, Value y) const {
-    return arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, y);
-  }
-  Value select(Value c, Value x, Value y) const {
-    return arith::SelectOp::create(b, loc, c, x, y);
-  }
-  Value bits(Value x) const { return arith::BitcastOp::create(b, loc, ints(), x); }
-  Value fromBits(Value x) const { return arith::BitcastOp::create(b, loc, type, x); }
-  /// The sum of c[i] * x^(n - i).
-  Value polynomial(Value x, ArrayRef<double> c) const {
-    Value p = f(c[0]);
-    for (double next : c.drop_front())
-      p = fma(p, x, f(next));
-    return p;
-  }
-};
-
 /// erf of f32, odd: below 1 a polynomial in x^2 times x, from there on one in |x| up to where the
 /// result is 1. Both are minimax fits, within 1.6 ULP together; the second is rounded almost
 /// correctly, because 1 + erf(x) cancels where GELU is small.
@@ -106,17 +73,17 @@ struct ExpandErf : OpRewritePattern<math::ErfOp> {
   LogicalResult matchAndRewrite(math::ErfOp op, PatternRewriter &b) const override {
     if (!getElementTypeOrSelf(op.getType()).isF32())
       return b.notifyMatchFailure(op, "f32 only");
-    Floats m{b, op.getLoc(), op.getType()};
+    FloatOps m{b, op.getLoc(), op.getType()};
     Value x = op.getOperand();
-    Value square = arith::MulFOp::create(b, m.loc, x, x);
+    Value square = m.mul(x, x);
     Value near = m.fma(x, m.polynomial(square, {-5.631422391161323e-4, 4.917551297694445e-3,
                                                 -2.671131119132042e-2, 1.1280179768800735e-1,
                                                 -3.7612324953079224e-1, 1.2837912142276764e-1}),
                        x);
     constexpr double kOne = 3.925, kMiddle = 2.4677734375; // whose erf is almost a float
-    Value size = m.fromBits(arith::AndIOp::create(b, m.loc, m.bits(x), m.i(INT32_MAX)));
+    Value size = m.size(x);
     Value until = m.select(m.less(m.f(kOne), size), m.f(kOne), size); // NaN passes
-    Value from = arith::SubFOp::create(b, m.loc, until, m.f(kMiddle));
+    Value from = m.sub(until, m.f(kMiddle));
     Value far = m.polynomial(
         from, {1.0782097206174512e-6, 2.1434684072119126e-7, -1.720412547001615e-5,
                2.3080772734829225e-5, 7.756838022032753e-5, -2.936001983471215e-4,
@@ -124,8 +91,7 @@ struct ExpandErf : OpRewritePattern<math::ErfOp> {
                6.663205102086067e-3, -9.652475826442242e-3, 9.528250433504581e-3,
                -6.308796815574169e-3, 2.5564113166183233e-3, 9.995169043540955e-1});
     far = m.select(m.less(m.f(1), far), m.f(1), far);
-    Value sign = arith::AndIOp::create(b, m.loc, m.bits(x), m.i(INT32_MIN));
-    far = m.fromBits(arith::OrIOp::create(b, m.loc, m.bits(far), sign));
+    far = m.copySign(far, x);
     b.replaceOp(op, m.select(m.less(size, m.f(1)), near, far));
     return success();
   }
@@ -141,28 +107,26 @@ struct ExpandExp : OpRewritePattern<math::ExpOp> {
     if (!getElementTypeOrSelf(type).isF32())
       return b.notifyMatchFailure(op, "f32 only");
     Location loc = op.getLoc();
-    Floats m{b, loc, type};
+    FloatOps m{b, loc, type};
     // Clamped where the result is 0 or infinity anyway; NaN passes both.
-    Value x = op.getOperand();
-    x = m.select(m.less(x, m.f(-105)), m.f(-105), x);
-    x = m.select(m.less(m.f(90), x), m.f(90), x);
+    Value x = m.clamp(op.getOperand(), -105, 90);
     // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
     constexpr double kRounder = 12582912.0;
     Value shifted = m.fma(x, m.f(1.44269504088896341), m.f(kRounder));
-    Value n = arith::SubFOp::create(b, loc, shifted, m.f(kRounder));
+    Value n = m.sub(shifted, m.f(kRounder));
     Value r = m.fma(n, m.f(-0.693359375), x);
     r = m.fma(n, m.f(2.12194440e-4), r);
     Value p = m.polynomial(r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2,
                                1.6666665459e-1, 5.0000001201e-1});
-    Value square = arith::MulFOp::create(b, loc, r, r);
-    Value y = arith::AddFOp::create(b, loc, m.fma(p, square, r), m.f(1));
+    Value square = m.mul(r, r);
+    Value y = m.add(m.fma(p, square, r), m.f(1));
     Value whole = arith::SubIOp::create(b, loc, m.bits(shifted), m.i(0x4b400000));
     Value half = arith::ShRSIOp::create(b, loc, whole, m.i(1));
     Value rest = arith::SubIOp::create(b, loc, whole, half);
     for (Value e : {half, rest}) {
       Value biased = arith::AddIOp::create(b, loc, e, m.i(127));
       Value power = m.fromBits(arith::ShLIOp::create(b, loc, biased, m.i(23)));
-      y = arith::MulFOp::create(b, loc, y, power);
+      y = m.mul(y, power);
     }
     y.getDefiningOp()->setDiscardableAttr(kUncontracted, b.getUnitAttr());
     b.replaceOp(op, y);
@@ -182,19 +146,13 @@ void scaleSmallLogs(ModuleOp module) {
     OpBuilder b(op);
     Location loc = op.getLoc();
     Type type = op.getType();
-    auto f = [&](double v) -> Value {
-      Attribute scalar = b.getF32FloatAttr(static_cast<float>(v));
-      if (auto vector = dyn_cast<VectorType>(type))
-        scalar = DenseElementsAttr::get(vector, scalar);
-      return arith::ConstantOp::create(b, loc, type, cast<TypedAttr>(scalar));
-    };
+    FloatOps m{b, loc, type};
     Value x = op.getOperand();
-    Value small = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, f(0x1p-126));
-    Value scaled = arith::MulFOp::create(b, loc, x, f(0x1p23));
-    op.setOperand(arith::SelectOp::create(b, loc, small, scaled, x));
+    Value small = m.less(x, m.f(0x1p-126));
+    op.setOperand(m.select(small, m.mul(x, m.f(0x1p23)), x));
     b.setInsertionPointAfter(op);
-    Value less = arith::SubFOp::create(b, loc, op, f(15.942385152878742));
-    Value result = arith::SelectOp::create(b, loc, small, less, op);
+    Value less = m.sub(op, m.f(15.942385152878742));
+    Value result = m.select(small, less, op);
     op.getResult().replaceUsesWithIf(result, [&](OpOperand &use) {
       return use.getOwner() != less.getDefiningOp() && use.getOwner() != result.getDefiningOp();
     });
@@ -246,8 +204,10 @@ void callHelper(Operation *op, int slot, size_t tableOffset, Value table) {
 
 LogicalResult lowerMath(ModuleOp module) {
   scaleSmallLogs(module);
+  lowerSines(module);
   RewritePatternSet patterns(module.getContext());
   patterns.add<ExpandErf, ExpandExp>(module.getContext());
+  addInDoubles(patterns);
   populateMathPolynomialApproximationPatterns(patterns,
                                               [](StringRef op) { return isPolynomial(op); });
   // The patterns match f32 alone; folding and cleaning is left to LLVM, because

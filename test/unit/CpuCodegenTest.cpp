@@ -165,15 +165,44 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(UnaryCase{"exp", std::exp, -20, 20, 2}, UnaryCase{"exp", std::exp, -110, 89.5f, 2},
                     UnaryCase{"log", std::log, 0.01f, 90, 2}, UnaryCase{"log", std::log, 1e-40f, 1e-37f, 2},
                     UnaryCase{"tanh", std::tanh, -12, 12, 5}, UnaryCase{"erf", std::erf, -5, 5, 5},
-                    UnaryCase{"sin", std::sin, -100, 100, 1}, UnaryCase{"cos", std::cos, -1e6f, 1e6f, 1},
-                    UnaryCase{"atan", std::atan, -9, 9, 1}, UnaryCase{"log1p", std::log1p, -0.5f, 3, 1},
-                    UnaryCase{"expm1", std::expm1, -2, 2, 1}, UnaryCase{"sqrt", std::sqrt, 0, 9, 0.51f},
+                    UnaryCase{"sin", std::sin, -100, 100, 0.51f}, UnaryCase{"cos", std::cos, -1e6f, 1e6f, 0.51f},
+                    UnaryCase{"sin", std::sin, -1e-6f, 1e-6f, 0.51f}, UnaryCase{"cos", std::cos, -3, 3, 0.51f},
+                    UnaryCase{"sin", std::sin, -3e12f, 3e12f, 0.51f}, UnaryCase{"cos", std::cos, -3e38f, 1e38f, 0.51f},
+                    UnaryCase{"atan", std::atan, -9, 9, 1}, UnaryCase{"log1p", std::log1p, -1, 3, 0.51f},
+                    UnaryCase{"log1p", std::log1p, -1e-6f, 1e-6f, 0.51f}, UnaryCase{"log1p", std::log1p, -1.1f, 3e38f, 0.51f},
+                    UnaryCase{"expm1", std::expm1, -2, 2, 0.51f}, UnaryCase{"expm1", std::expm1, -40, 89.5f, 0.51f},
+                    UnaryCase{"expm1", std::expm1, -1e-6f, 1e-6f, 0.51f}, UnaryCase{"sqrt", std::sqrt, 0, 9, 0.51f},
                     UnaryCase{"floor", std::floor, -9, 9, 0}, UnaryCase{"ceil", std::ceil, -9, 9, 0},
                     UnaryCase{"round", std::nearbyint, -9, 9, 0}, UnaryCase{"trunc", std::trunc, -9, 9, 0},
                     UnaryCase{"neg", [](double x) { return -x; }, -9, 9, 0},
                     UnaryCase{"abs", [](double x) { return std::fabs(x); }, -9, 9, 0},
                     UnaryCase{"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }, -100, 20, 4},
                     UnaryCase{"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 0.1f, 9, 2}));
+
+/// Where a result is exact, its bits: signs of zero, infinities, the ends of ranges, beside lanes that the library serves.
+TEST(CpuPointwise, FunctionsInDoublesKeepSpecialValues) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kTiny = 0x1p-149f, kHuge = 0x1p100f;
+  struct Case {
+    const char *op;
+    double (*truth)(double);
+  };
+  for (Case c : {Case{"sin", std::sin}, Case{"cos", std::cos}, Case{"expm1", std::expm1}, Case{"log1p", std::log1p}}) {
+    std::vector<float> x{0.0f, -0.0f, kTiny, -kTiny, kInf, -kInf, NAN, -1, std::nextafter(-1.0f, 0.0f), -2, 200, -200, 1, kHuge, -kHuge, 0.5f, -0.5f};
+    std::string t = "tensor<" + std::to_string(x.size()) + "xf32>";
+    std::string text = std::string("func.func @u(%x: ") + t + ") -> " + t + " {\n  %0 = lathe." + c.op + " %x : (" + t + ") -> " + t +
+                       "\n  return %0 : " + t + "\n}";
+    for (const std::string &target : targets()) {
+      CpuKernel kernel(text, "pointwise.v" + lanes(target), target, "2");
+      ASSERT_EQ(kernel.error, "");
+      auto got = valuesOf<float>(kernel.run({bytesOf(x)})[0]);
+      for (size_t i = 0; i < x.size(); ++i) {
+        float want = static_cast<float>(c.truth(x[i]));
+        EXPECT_LE(ulpError(got[i], c.truth(x[i])), 0.51) << target << " " << c.op << "(" << x[i] << ") = " << got[i];
+        EXPECT_TRUE(std::isnan(want) || std::signbit(got[i]) == std::signbit(want)) << target << " " << c.op << "(" << x[i] << ") = " << got[i];
+      }
+    }
+  }
+}
 
 TEST(CpuPointwise, MaxKeepsNaN) {
   const char *text = R"(
