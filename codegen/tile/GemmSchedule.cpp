@@ -37,6 +37,45 @@ unsigned bitWidthOf(Value v) {
   return integer ? integer.getWidth() : 0;
 }
 
+/// Writes rows whose neighbours lie side by side, by squares of vectors: `at` gives W rows' elements of one k. Neighbouring
+/// squares of one k follow each other, so that each line of memory is read once.
+void fillTurned(Evaluator &e, const Product &p, Value count, Value scratch,
+                llvm::function_ref<Value(const Index &row, const Index &k)> at) {
+  IndexMath &ix = e.ix;
+  const int64_t W = e.width;
+  Value depth = ix.dim(p.depth), wholeRows = ix.mul(ix.div(count, ix.cst(W)), W);
+  auto place = [&](Value row, Value k) { return ix.add(ix.mul(row, depth), k); };
+  auto square = [&](Value row, Value k, int64_t ks) {
+    SmallVector<Value> lines;
+    for (int64_t i = 0; i < ks; ++i)
+      lines.push_back(at(Index(row, 1), Index(ix.add(k, i))));
+    lines.resize(W, lines.front()); // nobody looks at the others
+    transposeSquare(e, lines);
+    Evaluator::ActiveLanes some(e, ks);
+    for (int64_t i = 0; i < W; ++i)
+      e.storeAt(lines[i], p.accumulator, scratch, Index(place(ix.add(row, i), k), 1));
+  };
+  auto squares = [&](Value k, int64_t ks) {
+    e.loop(ix.cst(0), wholeRows, ix.cst(W), [&](Value row) { square(row, k, ks); });
+  };
+  const std::optional<int64_t> known = p.depth.constant();
+  Value wholeDepth = ix.mul(ix.div(depth, ix.cst(W)), W);
+  e.loop(ix.cst(0), wholeDepth, ix.cst(W), [&](Value k) { squares(k, W); });
+  if (known && *known % W)
+    squares(wholeDepth, *known % W);
+  // What is left one by one: of a depth that the run knows, and of rows.
+  auto one = [&](Value row, Value k) {
+    e.storeAt(at(Index(row), Index(k)), p.accumulator, scratch, Index(place(row, k)));
+  };
+  if (!known)
+    e.loop(ix.cst(0), wholeRows, ix.cst(1), [&](Value row) {
+      e.loop(wholeDepth, depth, ix.cst(1), [&](Value k) { one(row, k); });
+    });
+  e.loop(wholeRows, count, ix.cst(1), [&](Value row) {
+    e.loop(ix.cst(0), depth, ix.cst(1), [&](Value k) { one(row, k); });
+  });
+}
+
 } // namespace
 
 void scheduleGemm(Evaluator &e, const KernelConfig &config) {
@@ -73,28 +112,28 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
   // Leading indices and the row's, of the result.
   std::vector<DimExpr> rowDims = outer;
   rowDims.push_back(yd[rank - 2]);
-  auto place = [&ix, &e, fold, rowDims, outer, rank](Value batch, Value row, bool flat) {
+  auto place = [&ix, &e, fold, rowDims, outer, rank](Value batch, const Index &row, bool flat) {
     Indices idx;
     if (flat) {
       idx.assign(rank - 1, Index(ix.cst(0)));
-      idx[flatPlace(rowDims, 0, rank - 2)] = Index(row);
+      idx[flatPlace(rowDims, 0, rank - 2)] = row;
       return idx;
     }
     if (fold)
-      return delinearize(e, Index(row), rowDims);
+      return delinearize(e, row, rowDims);
     idx = delinearize(e, Index(batch), outer);
-    idx.push_back(Index(row));
+    idx.push_back(row);
     return idx;
   };
   p.resultIndex = [place, flat](Value batch, Value row, const Index &column) {
-    Indices idx = place(batch, row, flat);
+    Indices idx = place(batch, Index(row), flat);
     idx.push_back(column);
     return idx;
   };
 
   auto aArg = dyn_cast<BlockArgument>(a);
   p.rowElement = elementTypeOf(a);
-  auto aIndex = [&e, place, ad, yd, ta, rank, flatRows](Value batch, Value row, const Index &k) {
+  auto aIndex = [&e, place, ad, yd, ta, rank, flatRows](Value batch, const Index &row, const Index &k) {
     Indices y = place(batch, row, flatRows);
     Indices idx = batchIndex(e, leading(ad), leading(yd), ArrayRef<Index>(y).take_front(rank - 2));
     Index m = y.back();
@@ -110,7 +149,7 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
     p.rowOffset = [&e, &ix, &arg, aIndex, rowsTogether, depth](Value batch, Value row) {
       if (rowsTogether)
         return ix.mul(row, ix.dim(depth));
-      return e.offset(arg.physical, aIndex(batch, row, Index(ix.cst(0)))).base;
+      return e.offset(arg.physical, aIndex(batch, Index(row), Index(ix.cst(0)))).base;
     };
   }
   std::optional<CodeGroups> groups;
@@ -132,16 +171,23 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
     p.fillRow = [&e, &p, &groups, a, aIndex, memory, depth](Value batch, Value row, Value scratch, Value at) {
       groups->write(
           depth.constant().value_or(0), memory, memory ? p.rowOffset(batch, row) : Value(),
-          [&](const Index &k) { return e.eval(a, aIndex(batch, row, k)); }, scratch, at);
+          [&](const Index &k) { return e.eval(a, aIndex(batch, Index(row), k)); }, scratch, at);
     };
   } else if (!inMemory) {
     p.fillRow = [&e, &ix, a, aIndex, &p](Value batch, Value row, Value scratch, Value at) {
       e.overRow(p.depth, [&](const Index &k) {
-        Value v = e.eval(a, aIndex(batch, row, k));
+        Value v = e.eval(a, aIndex(batch, Index(row), k));
         e.storeAt(widen(e, v, elementTypeOf(a), p.accumulator), p.accumulator, scratch,
                   ix.add(Index(at), k));
       });
     };
+    if (ta && e.width > 1 && p.accumulator.getIntOrFloatBitWidth() <= 32)
+      p.fillRows = [&e, a, aIndex, &p](Value batch, Value first, Value count, Value scratch) {
+        fillTurned(e, p, count, scratch, [&](const Index &row, const Index &k) {
+          Value v = e.splat(e.eval(a, aIndex(batch, e.ix.add(Index(first), row), k)));
+          return widen(e, v, elementTypeOf(a), p.accumulator);
+        });
+      };
   }
 
   Value stored = b; // 16-bit weights are widened as they are read

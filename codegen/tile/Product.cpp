@@ -700,7 +700,9 @@ void TileEmitter::panel(Value batch, Value firstRow, Value count, Value index) {
 void TileEmitter::unit(Value batch, Value chunkIndex, Value groupIndex) {
   Value firstRow = ix.mul(chunkIndex, chunk), all = ix.dim(p.rows);
   Value count = ix.min(ix.sub(all, firstRow), ix.cst(chunk));
-  if (!p.rowBuffer)
+  if (p.fillRows)
+    p.fillRows(batch, firstRow, count, scratch);
+  else if (!p.rowBuffer)
     e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) {
       p.fillRow(batch, ix.add(firstRow, r), scratch, ix.mul(r, depth));
     });

@@ -80,6 +80,8 @@ struct Product {
   std::function<mlir::Value(mlir::Value stretch)> stretchAt;
   /// ... or computed: writes a row's elements to scratch from an offset on.
   std::function<void(mlir::Value batch, mlir::Value row, mlir::Value scratch, mlir::Value at)> fillRow;
+  /// ... or `count` rows from one on, [count][depth] elements from the start of scratch: where this is cheaper together.
+  std::function<void(mlir::Value batch, mlir::Value firstRow, mlir::Value count, mlir::Value scratch)> fillRows;
 
   // Right operand: panels in memory...
   mlir::Value columnBuffer;    ///< null when panels are computed

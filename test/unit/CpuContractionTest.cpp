@@ -116,6 +116,43 @@ func.func @f(%a: !a, %b: !b) -> !y {
   }
 }
 
+/// Left operands that lie transposed go through scratch memory by squares of vectors: every rest of rows and of a depth that is
+/// known or not; with batches of one right operand, whose rows are one number, and of two.
+TEST(CpuProduct, TransposedLeft) {
+  for (auto [m, n, k, known, shared] : std::vector<std::tuple<int64_t, int64_t, int64_t, bool, bool>>{
+           {64, 33, 48, true, false}, {37, 20, 37, true, true}, {37, 20, 37, false, true}, {80, 64, 5, true, false},
+           {16, 9, 70, false, false}, {5, 7, 3, true, true}}) {
+    const std::string depth = known ? std::to_string(k) : "K", size = known ? depth : "?", two = shared ? "" : "2x";
+    const std::string a = "tensor<2x" + size + "x?xf32, #lathe.t<[2, " + depth + ", S]>>";
+    const std::string b = "tensor<" + two + size + "x?xf32, #lathe.t<[" + (shared ? "" : "2, ") + depth + ", T]>>";
+    const std::string y = "tensor<2x?x?xf32, #lathe.t<[2, S, T]>>";
+    // A function before the product: it is evaluated in the squares.
+    const std::string text = "func.func @f(%a: " + a + ", %b: " + b + ") -> " + y + " {\n  %0 = lathe.abs %a : (" + a + ") -> " + a +
+                             "\n  %1 = lathe.matmul %0, %b {transpose_a} : (" + a + ", " + b + ") -> " + y + "\n  return %1 : " + y + "\n}";
+    auto left = noise(2 * m * k, 1), right = noise((shared ? 1 : 2) * k * n, 2);
+    std::vector<float> want(2 * m * n);
+    for (int64_t h = 0; h < 2; ++h)
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          double sum = 0;
+          for (int64_t q = 0; q < k; ++q)
+            sum += std::fabs(double(left[(h * k + q) * m + i])) * right[((shared ? 0 : h) * k + q) * n + j];
+          want[(h * m + i) * n + j] = static_cast<float>(sum);
+        }
+    for (const Machine &machine : machines()) {
+      CpuKernel kernel(text, tileConfig("gemm", machine), machine.target, "3",
+                       [&](KernelSpec &spec) { spec.scratchBytes = DimExpr(4 * k * (2 * machine.lanes + machine.rows)); });
+      ASSERT_EQ(kernel.error, "");
+      std::map<std::string, int64_t> sizes{{"S", m}, {"T", n}};
+      if (!known)
+        sizes["K"] = k;
+      auto out = kernel.run({bytesOf(left), bytesOf(right)}, sizes);
+      ASSERT_EQ(kernel.error, "");
+      expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " " + std::to_string(m) + "x" + std::to_string(k));
+    }
+  }
+}
+
 TEST(CpuProduct, BytesGiveIntegers) {
   const char *text = R"(
 func.func @f(%a: tensor<5x19xui8>, %b: tensor<19x21xi8>) -> tensor<5x21xi32> {
