@@ -76,6 +76,11 @@ int64_t panelsOfUnit(int64_t depth, int64_t columns, int64_t units, const Kernel
   return std::clamp<int64_t>(std::min(fit, share), 1, panels);
 }
 
+bool resultsLead(int64_t depth, int64_t results, const Target &target) {
+  constexpr int64_t kShallow = 64; // so many steps of a register tile take as long as its lines from the third level
+  return depth <= kShallow && results * 4 > target.l2Bytes / 2;
+}
+
 int64_t panelsForWorkers(int64_t panels, int64_t blocks, int64_t enough) {
   int64_t groups = std::min(panels, (enough + blocks - 1) / std::max<int64_t>(1, blocks));
   return std::max<int64_t>(1, groups ? (panels + groups - 1) / groups : 0);
@@ -224,6 +229,12 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     c.rows = std::clamp(own / (depth * 4) / c.tileM * c.tileM, c.tileM, 16 * c.tileM);
     int64_t chunks = (all + c.rows - 1) / c.rows;
     c.tileK = std::min(kMostPanels, panelsForWorkers(panelsOf(wide, c), chunks, unitsForCores(target, 32)));
+  }
+  // Of little depth the time is that of the stores: few rows at a time, each in stretches of pages, which are fetched ahead.
+  if (!single && !rowsCopied && resultsLead(depth, all * wide, target)) {
+    constexpr int64_t kStretch = 2 << 10; // bytes; half as many take twice the time on Sapphire Rapids
+    c.rows = std::min(c.rows, 4 * c.tileM);
+    c.tileK = std::clamp(kStretch / (4 * c.tileN), c.tileK, std::max(c.tileK, panelsOf(wide, c)));
   }
   if (!single)
     c = askedOr(desc, c, panelsOf(wide, c));

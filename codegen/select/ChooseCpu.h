@@ -45,6 +45,9 @@ int64_t panelsOf(int64_t columns, const KernelConfig &c);
 int64_t panelsOfUnit(int64_t depth, int64_t columns, int64_t units, const KernelConfig &c, const Target &target);
 /// Panels of a unit that streams them from memory: all, as long as there are `enough` units for the workers.
 int64_t panelsForWorkers(int64_t panels, int64_t blocks, int64_t enough);
+/// Whether a product of f32 of this depth waits for its stores: little depth, and more results than stay in the
+/// second-level cache.
+bool resultsLead(int64_t depth, int64_t results, const Target &target);
 /// Rows of a unit whose rows are computed into scratch memory.
 int64_t rowsInScratch(int64_t depth, const KernelConfig &c, const Target &target);
 

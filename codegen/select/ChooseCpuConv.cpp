@@ -216,6 +216,15 @@ int64_t rowsOfBlock(const ConvGeometry &g, int64_t images, const KernelConfig &c
   return g.out[0].constant() ? (height + blocks - 1) / blocks : rows;
 }
 
+/// Rows of a block whose results stay in the second-level cache until each panel has added its columns, evenly; of these
+/// lines, fetched to be written, an eighth of it, so that what is fetched ahead has room.
+int64_t rowsOfResults(const ConvGeometry &g, int64_t filters, const KernelConfig &c, const Target &target) {
+  int64_t width = std::max<int64_t>(1, g.out[1].constant().value_or(64)), height = std::max<int64_t>(1, g.out[0].constant().value_or(64));
+  int64_t most = std::max((c.tileM + width - 1) / width, target.l2Bytes / 8 / (4 * width * filters));
+  int64_t blocks = (height + most - 1) / most;
+  return (height + blocks - 1) / blocks;
+}
+
 /// Groups of several channels: panels of two vectors of filters or one, as they fit to the groups.
 /// False when none does, and for groups of one channel, most of whose panels would be zeros.
 bool convGroups(const KernelDesc &desc, KernelConfig c, const Target &target,
@@ -362,6 +371,9 @@ void convDirect(const KernelDesc &desc, KernelConfig c, const Target &target, st
   } else if (g) {
     int64_t images = desc.parallel[0].constant().value_or(1);
     c.stages = rowsOfBlock(*g, images, c, target);
+    int64_t results = pixels.constant().value_or(0) * filters.constant().value_or(0);
+    if (panels > 1 && resultsLead(depth, results, target))
+      c.stages = std::min(c.stages, rowsOfResults(*g, *filters.constant(), c, target));
     auto blocks = [&] { return desc.parallel[0] * g->layer.out * DimExpr::ceilDiv(g->out[0], DimExpr(c.stages)); };
     c.tileK = panelsForWorkers(panels, blocks().constant().value_or(8), unitsForCores(target, 8));
     c = askedOr(desc, c, panels);

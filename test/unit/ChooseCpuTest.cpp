@@ -1,6 +1,8 @@
 //===- ChooseCpuTest.cpp - configurations for convolutions on CPUs -*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include "ChooseFixture.h"
+
 #include "lathe/codegen/Config.h"
 #include "lathe/codegen/CpuConfigs.h"
 #include "lathe/codegen/KernelDesc.h"
@@ -128,6 +130,27 @@ TEST(ChooseCpu, WinogradFitsTheSecondCache) {
 }
 
 // Blocks of padded rows, panels of products and rows that are streamed for follow the cache; units follow the cores.
+// Where stores take the time, few rows are written at a time, in stretches of 2 KB, and blocks of a convolution have results that
+// stay in cache from panel to panel; elsewhere nothing changes.
+TEST(ChooseCpu, ShallowProductsWriteLongStretches) {
+  auto config = [](const KernelDesc &d) {
+    auto variants = chooseVariants(d, *Target::parse("x86-64-v4:l1=48K:l2=2M:l3=8M:cores=1"));
+    EXPECT_TRUE(variants.ok());
+    return *KernelConfig::parse(variants->back().spec.config);
+  };
+  KernelConfig shallow = config(test::productByWeights(282, 2888, 8));
+  EXPECT_EQ(shallow.rows, 32);
+  EXPECT_EQ(shallow.tileK * shallow.tileN * 4, 2048);
+  for (auto [m, n, k] : {std::tuple{282, 2888, 100}, std::tuple{44, 424, 8}})
+    EXPECT_EQ(config(test::productByWeights(m, n, k)).rows, 64) << m << " " << n << " " << k;
+  auto bytesOfBlock = [&](int64_t size, int64_t channels, int64_t filters) {
+    return config(convolution(1, size, channels, filters, 3)).stages * size * filters * 4;
+  };
+  EXPECT_LE(bytesOfBlock(80, 7, 293), 256 << 10);
+  EXPECT_GT(bytesOfBlock(80, 15, 293), 256 << 10) << "135 steps of K";
+  EXPECT_GT(bytesOfBlock(400, 7, 32), 256 << 10) << "one panel goes over its results once";
+}
+
 TEST(ChooseCpu, FactsOfTheTarget) {
   KernelDesc direct = convolution(1, 112, 64, 64, 5);
   EXPECT_GT(chosen(direct, "x86-64-v3:l2=2M").stages, chosen(direct, "x86-64-v3:l2=256K").stages);
