@@ -3,6 +3,7 @@
 import os
 import sys
 
+import numpy as np
 import pytest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -83,3 +84,46 @@ def test_an_unknown_model_is_a_usage_error(monkeypatch, capsys):
     with pytest.raises(SystemExit) as end:
         breadth.main()
     assert end.value.code == 2 and "no model is called nothing" in capsys.readouterr().err
+
+
+def chooses(path):
+    """x w = scores; the best 3 of 6 rows of y go on: y[best] + 1 and the scores of these."""
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+    three = numpy_helper.from_array(np.array([3], np.int64), "three")
+    w = numpy_helper.from_array(np.ones((4, 1), np.float32), "w")
+    one = numpy_helper.from_array(np.array([1], np.float32), "one")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["column"]), helper.make_node("Reshape", ["column", "six"], ["scores"]),
+         helper.make_node("TopK", ["scores", "three"], ["best", "places"], axis=0),
+         helper.make_node("Gather", ["y", "places"], ["rows"]), helper.make_node("Add", ["rows", "one"], ["z"])],
+        "choice", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6, 4]), helper.make_tensor_value_info("y", TensorProto.FLOAT, [6, 2])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [3, 2]), helper.make_tensor_value_info("best", TensorProto.FLOAT, [3])],
+        [w, three, one, numpy_helper.from_array(np.array([6], np.int64), "six")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+@pytest.mark.parametrize("order, wrong, agrees", [
+    ([4, 2, 1], 0, True),   # rows 1, 2 and 4 are tied but for a rounding
+    ([1, 2, 4], 0, True),
+    ([1, 2, 3], 0, False),  # row 3 is no best one
+    ([1, 1, 2], 0, False),  # the same row twice
+    ([4, 2, 1], 1, False),  # what follows is wrong
+])
+def test_tied_scores_are_judged_around_the_choice(tmp_path, order, wrong, agrees):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    import race_choices
+    path = str(tmp_path / "m.onnx")
+    chooses(path)
+    x = np.array([[0.1], [0.5], [0.5], [0.2], [0.5], [0.3]], np.float32).repeat(4, 1)
+    x[2, 0] = np.nextafter(x[2, 0], np.float32(1))
+    y = np.arange(12, dtype=np.float32).reshape(6, 2)
+    scores = x.sum(1)
+
+    def run(file):
+        names = [o.name for o in onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]).get_outputs()]
+        assert set(names) == {"z", "best", "scores", "places"}
+        return {"scores": scores, "places": np.array(order, np.int64), "best": scores[order], "z": y[order] + 1 + wrong}
+    error = race_choices.error_around_choices(path, {"x": x, "y": y}, run, lambda file: onnxruntime.InferenceSession(
+        file, providers=["CPUExecutionProvider"]), lambda w, f: float(np.max(np.abs(w - f)) / np.max(np.abs(w))))
+    assert (error <= breadth.TOLERANCE) == agrees
