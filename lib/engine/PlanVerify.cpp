@@ -106,7 +106,7 @@ private:
   void collective(const CollectiveStep &c, const std::string &at);
   void childBlock(int32_t child, int32_t parent, int depth, const std::string &at);
   void hostCall(const std::string &name, const std::vector<int32_t> &inputs,
-                const std::vector<int32_t> &outputs, bool mustBeHost, const std::string &at);
+                const std::vector<int32_t> &outputs, const std::string &at);
 };
 
 void Verifier::symbols() {
@@ -387,15 +387,11 @@ void Verifier::kernel(const Kernel &k) {
 }
 
 void Verifier::hostCall(const std::string &name, const std::vector<int32_t> &inputs,
-                        const std::vector<int32_t> &outputs, bool mustBeHost,
-                        const std::string &at) {
+                        const std::vector<int32_t> &outputs, const std::string &at) {
   check(!name.empty(), "a call without name", at);
   for (const std::vector<int32_t> *list : {&inputs, &outputs})
     for (int32_t b : *list)
-      if (mustBeHost && p.cuda) // all memory of a CPU is the host's
-        hostBuffer(b, at);
-      else
-        check(inRange(b, p.buffers), "buffer number out of range", at);
+      check(inRange(b, p.buffers), "buffer number out of range", at);
   for (int32_t b : outputs)
     if (status.ok())
       writable(b, at);
@@ -447,9 +443,9 @@ void Verifier::step(const Step &s, int32_t blockIndex, int depth, const std::str
     for (const DimExpr &e : o->symbols)
       formula(e, names, at);
   } else if (const auto *o = std::get_if<HostOpStep>(&s.op)) {
-    hostCall(o->name, o->inputs, o->outputs, true, at);
+    hostCall(o->name, o->inputs, o->outputs, at);
   } else if (const auto *o = std::get_if<CustomCallStep>(&s.op)) {
-    hostCall(o->name, o->inputs, o->outputs, false, at);
+    hostCall(o->name, o->inputs, o->outputs, at);
   } else if (const auto *o = std::get_if<CopyStep>(&s.op)) {
     if (check(inRange(o->source, p.buffers) && inRange(o->target, p.buffers),
               "buffer number out of range", at))

@@ -139,6 +139,10 @@ Status applyConstants(Graph &graph, const ImportOptions &options) {
 struct EntryInputs {
   std::vector<ValueInfo> tensors;
   StringRef op;
+  /// Of a list: sizes of each of its tensors that the model states, -1 of those that it does not; and whether it is an
+  /// optional of one tensor.
+  std::optional<std::vector<int64_t>> dims;
+  bool isSingle = false;
 };
 
 /// x.keys and x.values: vectors of as many elements as the map has entries.
@@ -156,6 +160,30 @@ EntryInputs mapInputs(const ValueInfo &input) {
   return result;
 }
 
+/// x[] and x[].shapes, and of an optional sequence x[].present: a list of any length.
+EntryInputs listInputs(const ValueInfo &input, const ValueInfo &element, bool isOptional) {
+  auto tensor = [&](const char *part, DType dtype, size_t rank) {
+    ValueInfo info;
+    info.name = input.name + "[]" + part;
+    info.dtype = dtype;
+    info.ranked = true;
+    info.dims.assign(rank, Dim());
+    for (Dim &dim : info.dims)
+      dim.value = -1;
+    return info;
+  };
+  EntryInputs result{{tensor("", element.dtype, 1), tensor(".shapes", DType::I64, 2)}, "onnx.ListConstruct"};
+  result.isSingle = isOptional && &element == input.inside.get();
+  if (isOptional && !result.isSingle)
+    result.tensors.push_back(tensor(".present", DType::Bool, 0));
+  if (element.ranked) {
+    result.dims.emplace();
+    for (const Dim &dim : element.dims)
+      result.dims->push_back(std::max<int64_t>(dim.value, -1));
+  }
+  return result;
+}
+
 Result<EntryInputs> entryInputs(const ValueInfo &input, const ImportOptions &options) {
   if (input.other == "map" && input.inside && input.inside->other.empty())
     return mapInputs(input);
@@ -168,6 +196,9 @@ Result<EntryInputs> entryInputs(const ValueInfo &input, const ImportOptions &opt
   if (length == options.lengths.end()) {
     if (isOptional && !isSequence && options.shapes.count(input.name))
       return EntryInputs{{*type}, "onnx.Optional"};
+    const ValueInfo *element = isSequence ? type->inside.get() : isOptional ? type : nullptr;
+    if (element && element->other.empty())
+      return listInputs(input, *element, isOptional);
     return EntryInputs{{input}, ""};
   }
   if (!length->second) {
@@ -291,6 +322,10 @@ Status buildModule(ModuleOp module, const Model &model, const ImportOptions &opt
       OperationState state(importer.nameLoc(input.name), one.op);
       state.addOperands(tensors);
       state.addTypes(unknownTensor(context));
+      if (one.dims)
+        state.addAttribute("dims", b.getDenseI64ArrayAttr(*one.dims));
+      if (one.isSingle)
+        state.addAttribute("single", b.getI64IntegerAttr(1));
       value = b.create(state)->getResult(0);
     }
     if (!scope.values.try_emplace(input.name, value).second)

@@ -6,7 +6,7 @@
 // is reported.
 //
 //===----------------------------------------------------------------------===//
-#include "Legalizer.h"
+#include "Lists.h"
 
 #include "mlir/IR/IRMapping.h"
 
@@ -223,10 +223,19 @@ bool Legalizer::chooseBranch(Node &node, ArrayAttr names) {
       result = a;
       return true;
     }
-    if (a.isSequence != b.isSequence || a.isEmpty != b.isEmpty ||
+    if (a.list || b.list || a.isSequence != b.isSequence || a.isEmpty != b.isEmpty ||
         a.elements.size() != b.elements.size()) {
-      (void)node.unknown({0}, "a condition that decides how many tensors a sequence or optional has,");
-      return false;
+      // The condition decides how many tensors it has.
+      std::optional<RunList> x = asList(node, a), y = asList(node, b);
+      std::optional<RunList> made = x && y ? either(node, *x, *y) : std::nullopt;
+      if (!made)
+        return false;
+      result.list = *made;
+      thens.push_back(x->handle);
+      elses.push_back(y->handle);
+      chosen.push_back(&result);
+      types.push_back(x->handle.getType());
+      return true;
     }
     if (a.isSequence) {
       result = Tracked::sequence(std::vector<Tracked>(a.elements.size()));
@@ -274,7 +283,7 @@ bool Legalizer::chooseBranch(Node &node, ArrayAttr names) {
     auto choose = ChooseOp::create(e.b, e.loc, types, e.reshape(condition, {}), thens, elses, list(symbols),
                                    list(thenSizes), list(elseSizes));
     for (auto [result, y] : llvm::zip(chosen, choose.getYs()))
-      result->data = y;
+      (result->list ? result->list->handle : result->data) = y;
   }
   for (auto [result, value] : llvm::zip(node.op->getResults(), outputs))
     values[result] = value;

@@ -100,7 +100,7 @@ LogicalResult bitCast(Node &n) {
 }
 
 LogicalResult identity(Node &n) {
-  if (n.tracked(0).isSequence || n.tracked(0).isEmpty)
+  if (n.tracked(0).isSequence || n.tracked(0).isEmpty || n.tracked(0).list)
     return n.setTracked(0, n.tracked(0));
   Value x = n.in(0);
   if (!x)

@@ -14,6 +14,7 @@
 //===----------------------------------------------------------------------===//
 #include "Legalizer.h"
 
+#include "Lists.h"
 #include "Strings.h"
 
 #include "lathe/import/Import.h"
@@ -71,6 +72,7 @@ const Handlers &handlers() {
     addLinearModels(h);
     addMaps(h);
     addOptimizers(h);
+    addLists(h);
     addSequences(h);
     addGradient(h);
     addRandom(h);
@@ -285,6 +287,8 @@ UnsupportedNode &Legalizer::report(Node &node, StringRef cause, std::string mess
       text = "absent";
     else if (tracked.isSequence)
       text = "sequence of " + std::to_string(tracked.elements.size());
+    else if (tracked.list)
+      text = tracked.list->isOptional ? "optional" : "sequence";
     else if (tracked.data)
       text = printed(tracked.data.getType());
     else if (tracked.host)
@@ -479,13 +483,13 @@ void Legalizer::process(Operation *op) {
     const Tracked &tracked = node.tracked(i);
     // A map is tracked as a sequence of its keys and its values, which only ops that pass it on may take for one.
     const bool isPart = tracked.isMap && node.type != "Identity" && !node.type.starts_with("Optional");
-    if ((tracked.isSequence || tracked.isEmpty) && !isPart && node.domain.empty() && takesSequences(node.type))
+    if ((tracked.isSequence || tracked.isEmpty || tracked.list) && !isPart && node.domain.empty() && takesSequences(node.type))
       continue;
     if (tracked.isMap && node.domain == "ai.onnx.ml" && (node.type == "CastMap" || node.type == "DictVectorizer"))
       continue;
     if (tracked.isEmpty)
       (void)node.invalid("dtype", "operand " + llvm::Twine(i) + " is an optional without a value");
-    else if (tracked.isSequence)
+    else if (tracked.isSequence || tracked.list)
       (void)node.invalid("dtype", "operand " + llvm::Twine(i) + (tracked.isMap ? " is a map" : " is a sequence"));
     else if (StringRef kind = inputKind(op->getOperand(i));
              kind == "sequence" || kind == "optional")
@@ -532,7 +536,8 @@ void Legalizer::process(Operation *op) {
 }
 
 /// A tensor is an output under its name, a sequence y one output a tensor: y[0], y[1] and so on; a map y, or a sequence of
-/// maps, y.keys and y.values; an optional without a value is none.
+/// maps, y.keys and y.values; an optional without a value is none. A list whose length the run knows is y[] and y[].shapes, or
+/// y[].present, too.
 bool Legalizer::addOutputs(Tracked &output, DictionaryAttr attrs, const std::string &name,
                            SmallVectorImpl<Value> &results,
                            SmallVectorImpl<Attribute> &resultAttrs) {
@@ -545,6 +550,16 @@ bool Legalizer::addOutputs(Tracked &output, DictionaryAttr attrs, const std::str
   }
   if (output.isEmpty)
     return true;
+  if (output.list) {
+    std::optional<std::vector<std::pair<std::string, Value>>> parts = packedList(*this, *output.list, name);
+    for (auto &[part, value] : parts.value_or(decltype(parts)::value_type())) {
+      Tracked tensor;
+      tensor.data = value;
+      if (!addOutputs(tensor, attrs, part, results, resultAttrs))
+        return false;
+    }
+    return parts.has_value();
+  }
   Value value = dataOf(output);
   if (!value)
     return false;
@@ -588,8 +603,8 @@ bool Legalizer::finish() {
     if (isSource(&op)) {
       op.dropAllUses();
       op.erase();
-    } else if (isOpTriviallyDead(&op)) {
-      op.erase();
+    } else if (isOpTriviallyDead(&op) || (op.hasAttr(kHostOpAttr) && op.use_empty())) {
+      op.erase(); // ops of the host have no effect but their results
     }
   }
   return true;

@@ -38,6 +38,8 @@ public:
   /// A symbol that gets the value of a computed i64 without dimensions, which is at most `most`, in
   /// the middle of the run.
   DimExpr sizeOf(mlir::Value count, llvm::StringRef hint, const std::optional<DimExpr> &most);
+  /// Symbols that get the values of computed sizes, an i64 [rank], in the middle of the run.
+  Dims sizesOf(mlir::Value sizes, llvm::StringRef hint);
   /// Whether what is being processed is in a branch that only some runs take.
   bool isConditional() const { return !branches.empty(); }
   /// Whether elements are in it, so that it may be negative and mean something else then.
@@ -138,6 +140,8 @@ private:
   bool unrollBatchedScan(Node &node);
   // Sequences.cpp
   bool mapSequence(Node &node);
+  // Lists.cpp
+  bool mapList(Node &node);
   bool finishScans(Node &node, unsigned first, std::vector<std::vector<mlir::Value>> &scans);
   void applyStated(mlir::Operation *op);
   void keepBounds(SymbolOp symbol, const DimExpr &by);

@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "ConstantFloats.h"
-#include "Legalizer.h"
+#include "Lists.h"
 
 #include "lathe/ir/SizeSources.h"
 #include "lathe/ir/WeightStore.h"
@@ -197,12 +197,17 @@ bool Legalizer::runLoop(Node &node) {
 
   // What it carries: the number of the iteration first.
   SmallVector<Value> inits = {e.scalar(0, e.b.getI64Type())};
+  std::vector<std::optional<RunList>> lists(states);
   for (unsigned s = 0; s < states; ++s) {
-    inits.push_back(data(node.op->getOperand(2 + s)));
-    if (!inits.back() && (node.tracked(2 + s).isSequence || node.tracked(2 + s).isEmpty)) {
-      (void)node.unknown({0, 1}, "a trip count or condition of a loop that carries a sequence or optional,");
-      return false;
+    const Tracked &given = node.tracked(2 + s);
+    if (given.isSequence || given.isEmpty || given.list) {
+      lists[s] = asList(node, given);
+      if (!lists[s])
+        return false;
+      inits.push_back(lists[s]->handle);
+      continue;
     }
+    inits.push_back(data(node.op->getOperand(2 + s)));
     if (!inits.back()) {
       (void)node.fail("dtype", "a loop that carries a value that is no tensor",
                       "tensors of numbers or bool");
@@ -216,9 +221,15 @@ bool Legalizer::runLoop(Node &node) {
   index.data = indexType && indexType.getRank() == 1 ? e.reshape(counter, {1}) : counter;
   flag.host = HostValue{e.b.getI1Type(), {}, {DimExpr(1)}}; // or the body would not run
   std::vector<Tracked> arguments = {index, flag};
-  for (Value carried : begin.getCarried().drop_front()) {
+  for (auto [list, carried] : llvm::zip(lists, begin.getCarried().drop_front())) {
     arguments.emplace_back();
-    arguments.back().data = carried;
+    if (list) {
+      list->handle = carried;
+      list->isDimsUsed = std::make_shared<bool>(false);
+      arguments.back().list = list;
+    } else {
+      arguments.back().data = carried;
+    }
   }
   std::optional<std::vector<Tracked>> results = runBody(node, counter, arguments);
   if (!results || results->size() != 1 + node.numOutputs())
@@ -241,7 +252,14 @@ bool Legalizer::runLoop(Node &node) {
 
   MutableArrayRef<Tracked> made(*results);
   loops.push_back({begin->getResult(0), {}});
-  std::optional<SmallVector<Value>> nexts = nextStates(node, begin, made.slice(1, states));
+  std::vector<std::optional<RunList>> lastLists(states);
+  bool carriesLists = true;
+  for (unsigned s = 0; s < states && carriesLists; ++s)
+    if (lists[s])
+      carriesLists = (lastLists[s] = nextList(node, *lists[s], made[1 + s])).has_value();
+  std::optional<SmallVector<Value>> nexts;
+  if (carriesLists)
+    nexts = nextStates(node, begin, made.slice(1, states));
   const bool settled = nexts && settleRows(node, made.drop_front(1 + states));
   loops.pop_back();
   if (!settled)
@@ -267,8 +285,11 @@ bool Legalizer::runLoop(Node &node) {
   LoopEndOp end = endLoop(begin, trips, condition, again, *nexts, made.drop_front(1 + states), count);
   if (!end)
     return false;
-  for (auto [result, y] : llvm::zip(node.op->getResults(), end.getYs().drop_front()))
-    values[result].data = y;
+  for (auto [i, y] : llvm::enumerate(end.getYs().drop_front()))
+    if (i < states && lastLists[i])
+      (void)node.setTracked(i, listBehindLoop(node, *lists[i], *lastLists[i], y));
+    else
+      values[node.op->getResult(i)].data = y;
   return true;
 }
 

@@ -16,6 +16,8 @@
 
 #include "llvm/ADT/StringMap.h"
 
+#include <memory>
+
 namespace lathe::legal {
 
 /// Known elements of a small integer (or bool) tensor, in row-major order.
@@ -25,6 +27,17 @@ struct HostValue {
   Dims values;
   /// All elements, when they are constants.
   std::optional<Ints> constants() const;
+};
+
+/// A sequence or an optional whose length the run knows: the number of a list of the runtime (runtime/host/Lists.h).
+struct RunList {
+  mlir::Value handle;       ///< i64 without dimensions
+  mlir::Type element;       ///< of its tensors; null where none has been put in yet
+  std::optional<Ints> dims; ///< of each of its tensors, -1 where they may differ; none where their ranks may
+  bool isOptional = false;  ///< it may be without a value
+  bool isTensor = false;    ///< the value of the optional is the list's only tensor
+  /// Of what a loop carries: set when something relies on `dims`, which iterations must not change then.
+  std::shared_ptr<bool> isDimsUsed;
 };
 
 /// What is known of one ONNX value. An optional that has a value is that value. A map is two tensors, its keys and its
@@ -37,6 +50,7 @@ struct Tracked {
   bool isEmpty = false;    ///< an optional without a value
   bool isMap = false;      ///< elements are keys and values; isSequence is set, too
   std::vector<Tracked> elements;
+  std::optional<RunList> list; ///< then it has nothing of the above
   static Tracked sequence(std::vector<Tracked> elements);
 };
 
@@ -157,6 +171,7 @@ void addMachineLearning(Handlers &);
 void addLinearModels(Handlers &);
 void addMaps(Handlers &);
 void addOptimizers(Handlers &);
+void addLists(Handlers &);
 void addSequences(Handlers &);
 void addGradient(Handlers &);
 void addRandom(Handlers &);

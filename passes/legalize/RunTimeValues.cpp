@@ -190,6 +190,21 @@ DimExpr Legalizer::sizeOf(Value count, StringRef hint, const std::optional<DimEx
   return DimExpr::symbol(symbol.getSymName().str());
 }
 
+Dims Legalizer::sizesOf(Value sizes, StringRef hint) {
+  constexpr int64_t kUsual = 16;
+  Dims dims;
+  SmallVector<Attribute> names;
+  const int64_t rank = cast<RankedTensorType>(sizes.getType()).getNumElements();
+  for (int64_t d = 0; d < rank; ++d) {
+    std::string name = (hint + "_" + llvm::Twine(d)).str();
+    SymbolOp symbol = declare(name, 0, -1, kUsual, SymbolOp::kValueOrigin.str() + name, DimAttr());
+    names.push_back(symbol.getSymNameAttr());
+    dims.push_back(DimExpr::symbol(symbol.getSymName().str()));
+  }
+  DimFromOp::create(e.b, e.loc, sizes.getType(), sizes, e.b.getArrayAttr(names));
+  return dims;
+}
+
 DimExpr Node::sizeOf(Value count, const std::optional<DimExpr> &most) {
   SmallVector<StringRef> names = nodeNames(op->getLoc());
   return legalizer.sizeOf(count, ((names.empty() ? type : names.front()) + "_count").str(), most);

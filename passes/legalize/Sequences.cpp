@@ -2,11 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A sequence is the list of its tensors and an optional its value, or nothing: both vanish. A position
-// that arrives with the run chooses between tensors of equal sizes.
+// that arrives with the run chooses between tensors of equal sizes. What has no known length is in Lists.cpp.
 //
 //===----------------------------------------------------------------------===//
-#include "Legalizer.h"
-
+#include "Lists.h"
 
 using namespace mlir;
 
@@ -27,6 +26,8 @@ LogicalResult construct(Node &n) {
 }
 
 LogicalResult length(Node &n) {
+  if (n.tracked(0).list)
+    return listLength(n);
   std::optional<std::vector<Tracked>> elements = n.sequence(0);
   if (!elements)
     return failure();
@@ -34,15 +35,13 @@ LogicalResult length(Node &n) {
 }
 
 /// A position in [-count, most] of operand i, counted from the front; where it is absent, `otherwise`.
-/// What arrives with the run is checked when it begins.
+/// What arrives with the run is checked when it begins. None, without a report, for what the run computes.
 std::optional<DimExpr> position(Node &n, unsigned i, int64_t count, int64_t most, int64_t otherwise) {
   if (!n.has(i))
     return DimExpr(otherwise);
   std::optional<DimExpr> at = n.whole(i);
-  if (!at) {
-    (void)n.unknown({i}, "a position");
+  if (!at)
     return std::nullopt;
-  }
   if (std::optional<int64_t> known = at->constant()) {
     if (*known >= -count && *known <= most)
       return DimExpr(*known < 0 ? *known + count : *known);
@@ -53,21 +52,21 @@ std::optional<DimExpr> position(Node &n, unsigned i, int64_t count, int64_t most
   return checked + DimExpr(count) * DimExpr::max(0, DimExpr::min(1, DimExpr(0) - checked));
 }
 
-/// The elements as data, if all have one type; none after a report.
-std::optional<SmallVector<Value>> alike(Node &n, unsigned i, std::vector<Tracked> &elements) {
+/// The elements as data, if all have one type and the same sizes.
+std::optional<SmallVector<Value>> alike(Node &n, std::vector<Tracked> &elements) {
   SmallVector<Value> all;
   for (Tracked &element : elements) {
     all.push_back(n.legalizer.dataOf(element));
-    if (!all.back() || all.back().getType() != all.front().getType()) {
-      (void)n.unknown({i}, "a position in a sequence of tensors of different types");
+    if (!all.back() || all.back().getType() != all.front().getType())
       return std::nullopt;
-    }
   }
   return all;
 }
 
 LogicalResult at(Node &n) {
   Emitter &e = n.e;
+  if (n.tracked(0).list)
+    return listAt(n);
   std::optional<std::vector<Tracked>> elements = n.sequence(0);
   if (!elements)
     return failure();
@@ -76,12 +75,12 @@ LogicalResult at(Node &n) {
     return n.invalid("shape", "an element of an empty sequence");
   std::optional<DimExpr> place = n.has(1) ? position(n, 1, count, count - 1, 0) : std::nullopt;
   if (!place)
-    return failure();
+    return n.reported ? failure() : listAt(n);
   if (std::optional<int64_t> known = place->constant())
     return n.setTracked(0, (*elements)[*known]);
-  std::optional<SmallVector<Value>> all = alike(n, 1, *elements);
+  std::optional<SmallVector<Value>> all = alike(n, *elements);
   if (!all)
-    return failure();
+    return listAt(n);
   std::vector<Value> rows;
   for (Value element : *all)
     rows.push_back(e.unsqueeze(element, {0}));
@@ -98,22 +97,24 @@ Tracked before(Emitter &e, int64_t i, Value place, Value a, Value b) {
 /// Element i of the result is element i in front of the new one, and element i - 1 behind it.
 LogicalResult insert(Node &n) {
   Emitter &e = n.e;
+  if (n.tracked(0).list)
+    return listInsert(n);
   std::optional<std::vector<Tracked>> elements = n.sequence(0);
   if (!elements)
     return failure();
   int64_t count = elements->size();
   std::optional<DimExpr> at = position(n, 2, count, count, count);
   if (!at)
-    return failure();
+    return n.reported ? failure() : listInsert(n);
   Tracked added = n.tracked(1);
   if (std::optional<int64_t> known = at->constant()) {
     elements->insert(elements->begin() + *known, added);
     return n.setTracked(0, Tracked::sequence(std::move(*elements)));
   }
   elements->push_back(added);
-  std::optional<SmallVector<Value>> all = alike(n, 2, *elements);
+  std::optional<SmallVector<Value>> all = alike(n, *elements);
   if (!all)
-    return failure();
+    return listInsert(n);
   Value place = e.dimScalar(*at, e.b.getI64Type()), x = all->back();
   std::vector<Tracked> result;
   for (int64_t i = 0; i <= count; ++i) {
@@ -125,6 +126,8 @@ LogicalResult insert(Node &n) {
 
 LogicalResult erase(Node &n) {
   Emitter &e = n.e;
+  if (n.tracked(0).list)
+    return listErase(n);
   std::optional<std::vector<Tracked>> elements = n.sequence(0);
   if (!elements)
     return failure();
@@ -133,14 +136,14 @@ LogicalResult erase(Node &n) {
     return n.invalid("shape", "nothing to erase from an empty sequence");
   std::optional<DimExpr> at = position(n, 1, count, count - 1, count - 1);
   if (!at)
-    return failure();
+    return n.reported ? failure() : listErase(n);
   if (std::optional<int64_t> known = at->constant()) {
     elements->erase(elements->begin() + *known);
     return n.setTracked(0, Tracked::sequence(std::move(*elements)));
   }
-  std::optional<SmallVector<Value>> all = alike(n, 1, *elements);
+  std::optional<SmallVector<Value>> all = alike(n, *elements);
   if (!all)
-    return failure();
+    return listErase(n);
   Value place = e.dimScalar(*at, e.b.getI64Type());
   std::vector<Tracked> result;
   for (int64_t i = 0; i + 1 < count; ++i)
@@ -161,7 +164,7 @@ LogicalResult split(Node &n) {
   if (n.has(1) && n.rank(1) == 1) {
     std::optional<HostValue> stated = n.bound(1, 0);
     if (!stated)
-      return n.unknown({1}, "sizes of parts");
+      return listSplit(n, *axis);
     parts = stated->values;
     DimExpr total = 0;
     for (const DimExpr &part : parts)
@@ -172,16 +175,11 @@ LogicalResult split(Node &n) {
       n.demandZero("parts", total - size);
   } else {
     std::optional<Ints> step = n.has(1) ? n.ints(1) : Ints{1};
-    if (!step || step->size() != 1)
-      return n.unknown({1}, "the size of parts");
     std::optional<int64_t> whole = size.constant();
-    if (!whole)
-      return n.fail("shape", "parts of a symbolic size", "a constant size", "bind the size with --dim");
-    if ((*step)[0] < 1)
+    if (step && step->size() == 1 && (*step)[0] < 1)
       return n.invalid("shape", "parts of " + llvm::Twine((*step)[0]));
-    if (*whole / (*step)[0] > int64_t(kMaxElements))
-      return n.fail("shape", llvm::Twine(*whole / (*step)[0]) + " parts",
-                    "parts up to " + llvm::Twine(kMaxElements));
+    if (!step || step->size() != 1 || !whole || *whole / (*step)[0] > int64_t(kMaxElements))
+      return listSplit(n, *axis);
     for (int64_t start = 0; start < *whole; start += (*step)[0])
       parts.push_back(std::min((*step)[0], *whole - start));
   }
@@ -206,6 +204,8 @@ LogicalResult split(Node &n) {
 
 LogicalResult concatenate(Node &n) {
   Emitter &e = n.e;
+  if (n.tracked(0).list)
+    return listConcat(n);
   std::optional<std::vector<Tracked>> elements = n.sequence(0);
   if (!elements)
     return failure();
@@ -237,12 +237,16 @@ LogicalResult optional(Node &n) {
 }
 
 LogicalResult hasElement(Node &n) {
+  if (n.has(0) && n.tracked(0).list)
+    return listHasElement(n);
   return n.setHost(0, {n.e.b.getI1Type(), {}, {DimExpr(n.has(0) && !n.tracked(0).isEmpty)}});
 }
 
 LogicalResult getElement(Node &n) {
   if (!n.has(0) || n.tracked(0).isEmpty)
     return n.invalid("op", "the optional has no value");
+  if (n.tracked(0).list)
+    return listGetElement(n);
   return n.setTracked(0, n.tracked(0));
 }
 
@@ -257,6 +261,8 @@ bool takesSequences(StringRef type) {
 bool Legalizer::mapSequence(Node &node) {
   std::optional<size_t> count;
   for (unsigned i = 0; i < node.numInputs(); ++i) {
+    if (node.tracked(i).list)
+      return mapList(node);
     if (!node.tracked(i).isSequence)
       continue;
     size_t size = node.tracked(i).elements.size();
@@ -266,12 +272,12 @@ bool Legalizer::mapSequence(Node &node) {
     }
     count = size;
   }
-  if (!count || *count > kMaxElements || node.op->getNumRegions() != 1) {
-    (void)node.fail("shape", "a sequence whose length is not known, or is above " +
-                                 llvm::Twine(kMaxElements),
-                    "sequences that the model makes itself");
+  if (!count || node.op->getNumRegions() != 1) {
+    (void)node.invalid("dtype", "SequenceMap wants a sequence and a body");
     return false;
   }
+  if (*count > kMaxElements)
+    return mapList(node);
   std::vector<std::vector<Tracked>> rows(node.numOutputs());
   for (size_t k = 0; k < *count; ++k) {
     std::vector<Tracked> arguments;

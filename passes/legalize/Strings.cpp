@@ -36,7 +36,7 @@ StringUse stringUseOf(const Node &node) {
       "Trilu",       "Unsqueeze",      "Where",              "ai.onnx.ml.ArrayFeatureExtractor"};
   // "" has the number 0, so that NonZero finds what is not empty.
   static const llvm::StringSet<> reads = {
-      "Cast",        "CastLike",         "Equal",           "If",           "Loop",         "MapConstruct", "NonZero",
+      "Cast",        "CastLike",         "Equal",           "If",           "ListConstruct", "Loop",         "MapConstruct", "NonZero",
       "OptionalHasElement", "RegexFullMatch", "Scan",       "SequenceLength", "SequenceMap", "Shape",
       "Size",        "StringConcat",     "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Unique",
       "com.microsoft.Tokenizer",
@@ -197,9 +197,13 @@ std::optional<SmallVector<Value>> hostCall(Node &n, StringRef name, ArrayRef<Typ
     (void)n.fail("op", "an op of the host, which a GPU does not compute", "targets that are CPUs");
     return std::nullopt;
   }
+  return callHost(n.e, name, types, operands, config);
+}
+
+std::optional<SmallVector<Value>> callHost(Emitter &e, StringRef name, ArrayRef<Type> types, ArrayRef<Value> operands,
+                                           ArrayRef<NamedAttribute> config) {
   if (llvm::is_contained(operands, Value()))
     return std::nullopt;
-  Emitter &e = n.e;
   auto call = CustomCallOp::create(e.b, e.loc, types, operands, e.b.getStringAttr(name), e.b.getDictionaryAttr(config));
   call->setAttr(kHostOpAttr, e.b.getUnitAttr());
   return SmallVector<Value>(call.getOutputs());

@@ -28,6 +28,11 @@ std::optional<llvm::SmallVector<mlir::Value>> hostCall(Node &n, llvm::StringRef 
                                                        llvm::ArrayRef<mlir::Type> types,
                                                        llvm::ArrayRef<mlir::Value> operands,
                                                        llvm::ArrayRef<mlir::NamedAttribute> config = {});
+/// Results of any op of the host; none where an operand is null.
+std::optional<llvm::SmallVector<mlir::Value>> callHost(Emitter &e, llvm::StringRef name,
+                                                       llvm::ArrayRef<mlir::Type> types,
+                                                       llvm::ArrayRef<mlir::Value> operands,
+                                                       llvm::ArrayRef<mlir::NamedAttribute> config = {});
 
 } // namespace lathe::legal
 

@@ -272,8 +272,9 @@ Status Run::checkStates() {
   return okStatus();
 }
 
-/// A table of strings for this run.
-Status Run::startStrings() {
+/// Tables of strings and lists for this run.
+Status Run::startHostValues() {
+  entry.lists.clear();
   if (!program.hostLibrary)
     return okStatus();
   if (!entry.strings) {

@@ -60,6 +60,7 @@ Status Run::hostOp(const CompiledStep &step) {
   const auto &op = std::get<HostOpStep>(step.step->op);
   auto start = std::chrono::steady_clock::now();
   std::vector<HostView> in, out;
+  std::vector<std::vector<uint64_t>> copies; // of device memory
   for (auto [list, views] : {std::pair(&op.inputs, &in), std::pair(&op.outputs, &out)})
     for (int32_t b : *list) {
       Result<std::vector<int64_t>> dims = dimsOf(b);
@@ -71,12 +72,34 @@ Status Run::hostOp(const CompiledStep &step) {
         return physical.status();
       if (*dims != *physical)
         return unsupportedError("a host op on a padded buffer", "node " + step.nodes);
-      views->push_back({addresses[b], plan.buffers[b].dtype, *dims});
+      void *data = addresses[b];
+      if (!device.isHost() && !plan.buffers[b].onHost) {
+        const auto bytes = static_cast<size_t>(layout->places[b].bytes);
+        copies.emplace_back((bytes + 7) / 8);
+        data = copies.back().data();
+        if (views == &in && bytes) {
+          sums.bytes_from_device += bytes;
+          LATHE_RETURN_IF_ERROR(device.copy(data, addresses[b], bytes, CopyKind::DeviceToHost));
+        }
+      }
+      views->push_back({data, plan.buffers[b].dtype, *dims});
     }
-  HostCall call{in, out, op.attributes};
+  if (!copies.empty())
+    LATHE_RETURN_IF_ERROR(device.sync());
+  HostCall call{in, out, op.attributes, &entry.lists};
   Status s = step.hostOp ? step.hostOp(call) : entry.strings->call(step.hostLibraryOp, call);
   if (!s.ok())
     return Status(s.code(), s.message() + " (" + op.name + ")", "node " + step.nodes);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int32_t b = op.outputs[i];
+    const auto bytes = static_cast<size_t>(layout->places[b].bytes);
+    if (out[i].data == addresses[b] || !bytes)
+      continue;
+    sums.bytes_to_device += bytes;
+    LATHE_RETURN_IF_ERROR(device.copy(addresses[b], out[i].data, bytes, CopyKind::HostToDevice));
+  }
+  if (!copies.empty()) // which live in this function
+    LATHE_RETURN_IF_ERROR(device.sync());
   if (context.profiling) {
     std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
     timed(step, spent.count()).name = "host:" + op.name;

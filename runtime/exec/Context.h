@@ -14,6 +14,7 @@
 
 #include "../comm/PeerArenas.h"
 #include "../comm/World.h"
+#include "../host/Lists.h"
 #include "Engine.h"
 #include "Graphs.h"
 #include "Layout.h"
@@ -117,6 +118,7 @@ struct EntryMemory {
     return ports[slot];
   }
   std::unique_ptr<Strings> strings; ///< of the run under way; made by the first
+  Lists lists;                      ///< of the run under way
   ShapeCache shapes;
   /// By number, slot and values of its symbols.
   std::unordered_map<std::vector<int64_t>, SegmentGraph, SizesHash> segments;

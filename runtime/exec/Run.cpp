@@ -39,7 +39,7 @@ Status Run::prepare() {
       outputs[i].data = nullptr; // filled by an earlier step and passed again
   LATHE_RETURN_IF_ERROR(bindSizes());
   LATHE_RETURN_IF_ERROR(checkStates());
-  return startStrings();
+  return startHostValues();
 }
 
 Status Run::start(std::span<const lathe_tensor> in, std::span<lathe_tensor> out,

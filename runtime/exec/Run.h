@@ -61,7 +61,7 @@ private:
   Status checkInput(size_t index);
   Status checkData(size_t index);
   Status checkStates();
-  Status startStrings();
+  Status startHostValues();
   Result<Shape *> makeShape();
   Status lay();
   Status placeInput(size_t index);

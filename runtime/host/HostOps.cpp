@@ -14,12 +14,15 @@
 //   select(c, x, y) -> z
 //   reduce_sum reduce_prod(x) -> y    to one element
 //   pack(x) {recipe: text} -> y       a weight in the order in which a kernel reads (support/Packing.h)
+//   list_...                          ListOps.cpp
 //
 // Elementwise operands have the output's count or one element.
 //
 //===----------------------------------------------------------------------===//
 
 #include "HostOps.h"
+
+#include "ListOps.h"
 
 #include "lathe/support/Integers.h"
 #include "lathe/support/Packing.h"
@@ -432,13 +435,16 @@ const std::map<std::string_view, HostOp> &table() {
 
 HostOp findHostOp(std::string_view name) {
   auto it = table().find(name);
-  return it == table().end() ? nullptr : it->second;
+  return it == table().end() ? findListOp(name) : it->second;
 }
 
 std::vector<std::string> hostOpNames() {
   std::vector<std::string> names;
   for (const auto &item : table())
     names.emplace_back(item.first);
+  for (std::string &name : listOpNames())
+    names.push_back(std::move(name));
+  std::sort(names.begin(), names.end());
   return names;
 }
 

@@ -34,10 +34,13 @@ struct HostView {
   }
 };
 
+class Lists;
+
 struct HostCall {
   std::span<const HostView> inputs;
   std::span<const HostView> outputs; ///< data is written
   std::span<const engine::Attribute> attributes;
+  Lists *lists = nullptr; ///< of the run; only ops on lists look at it
 
   /// Integers of an attribute; empty when it is not there.
   std::span<const int64_t> ints(std::string_view name) const;

@@ -165,7 +165,7 @@ Result<bool> giveMissing(const Options &options, const std::string &folder, cons
   }
   if (needs.empty() || !result.constants.empty())
     return false;
-  result.note += result.note.empty() ? "given when compiling:" : ", and";
+  result.note = "given when compiling:";
   for (const std::string &need : needs) {
     size_t i = size_t(llvm::find_if(ports.inputs, [&](const ModelPort &port) { return port.name == need; }) -
                       ports.inputs.begin());
@@ -185,7 +185,7 @@ Result<Compiled> compileTest(const Options &options, const std::string &folder, 
   CompileOptions compile;
   compile.targets = {options.target};
   Compiled result;
-  LATHE_RETURN_IF_ERROR(giveSizes(options.mode, folder, ports, compile, result.note));
+  LATHE_RETURN_IF_ERROR(giveSizes(options.mode, folder, ports, compile));
   llvm::SmallString<128> scratch;
   auto removeScratch = llvm::scope_exit([&] {
     std::error_code error;
@@ -198,7 +198,6 @@ Result<Compiled> compileTest(const Options &options, const std::string &folder, 
     LATHE_RETURN_IF_ERROR(giveConstants(folder, set, ports, scratch.c_str(), compile));
     for (size_t i = 0; i < ports.inputs.size(); ++i)
       result.constants.insert(i);
-    result.note.clear();
   }
   for (;;) {
     Result<std::unique_ptr<Compilation>> opened =
@@ -248,29 +247,30 @@ bool sameConstants(const std::string &folder, const std::set<size_t> &constants)
   return true;
 }
 
-/// The files of a data set of a model with sequences or optionals: their tensors stand one after another,
-/// as those of the entry do.
-Result<InputFiles> readNested(const std::string &folder, const ModelPorts &ports,
+/// The files of a data set of a model with sequences or optionals: their tensors stand one after another, or packed, as
+/// those of the entry do.
+Result<InputFiles> readNested(const std::string &folder, const ModelPorts &ports, const engine::Plan &plan,
                               const std::set<size_t> &constants) {
   InputFiles files;
+  auto addTo = [&](auto &list, const std::vector<engine::Port> &entry, const std::string &file, const ModelPort &port) -> Status {
+    Result<std::optional<std::vector<HostTensor>>> value = readValueProto(file, port.kind);
+    if (!value)
+      return value.status();
+    Result<std::optional<std::vector<HostTensor>>> parts = partsOfList(entry, port.name, *value);
+    if (!parts)
+      return parts.status();
+    if (*parts || *value)
+      for (HostTensor &tensor : *parts ? **parts : **value)
+        list.push_back(std::move(tensor));
+    return okStatus();
+  };
   for (auto [i, port] : llvm::enumerate(ports.inputs)) {
     if (constants.count(i))
       continue;
-    auto value = readValueProto(folder + "/input_" + std::to_string(i) + ".pb", port.kind);
-    if (!value)
-      return value.status();
-    if (*value)
-      for (HostTensor &tensor : **value)
-        files.byPosition.push_back(std::move(tensor));
+    LATHE_RETURN_IF_ERROR(addTo(files.byPosition, plan.inputs, folder + "/input_" + std::to_string(i) + ".pb", port));
   }
-  for (auto [i, port] : llvm::enumerate(ports.outputs)) {
-    auto value = readValueProto(folder + "/output_" + std::to_string(i) + ".pb", port.kind);
-    if (!value)
-      return value.status();
-    if (*value)
-      for (HostTensor &tensor : **value)
-        files.expected.push_back(std::move(tensor));
-  }
+  for (auto [i, port] : llvm::enumerate(ports.outputs))
+    LATHE_RETURN_IF_ERROR(addTo(files.expected, plan.outputs, folder + "/output_" + std::to_string(i) + ".pb", port));
   return files;
 }
 
@@ -283,7 +283,7 @@ Status runDataSet(Executor &executor, const engine::Plan &plan, const std::strin
   options.dataFolder = folder;
   auto isNested = [](const ModelPort &port) { return port.kind != ValueKind::Tensor; };
   bool nested = llvm::any_of(ports.inputs, isNested) || llvm::any_of(ports.outputs, isNested);
-  Result<InputFiles> files = nested ? readNested(folder, ports, constants) : readInputs(options, plan);
+  Result<InputFiles> files = nested ? readNested(folder, ports, plan, constants) : readInputs(options, plan);
   if (!files)
     return files.status();
   if (nested && files->expected.size() != plan.outputs.size())

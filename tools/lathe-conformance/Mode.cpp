@@ -47,11 +47,11 @@ std::string inputFile(const std::string &folder, int set, size_t i) {
   return folder + "/test_data_set_" + std::to_string(set) + "/input_" + std::to_string(i) + ".pb";
 }
 
-Status giveSizes(Mode mode, const std::string &folder, const ModelPorts &ports, CompileOptions &compile,
-                 std::string &note) {
+Status giveSizes(Mode mode, const std::string &folder, const ModelPorts &ports, CompileOptions &compile) {
   const bool isAny = mode == Mode::AllSymbolic;
   for (auto [i, port] : llvm::enumerate(ports.inputs)) {
-    if (port.kind == ValueKind::Tensor && !isAny)
+    // A sequence is of the length that a run gives it, unless it is a constant.
+    if (port.kind == ValueKind::Tensor ? !isAny : mode != Mode::AllConstant)
       continue;
     std::string file = inputFile(folder, 0, i);
     std::error_code error;
@@ -67,7 +67,6 @@ Status giveSizes(Mode mode, const std::string &folder, const ModelPorts &ports, 
       give(port.name, (*value)->front());
       continue;
     }
-    note += " " + port.name;
     if (!*value) {
       compile.shapes.push_back(port.name + "=none");
     } else if (port.kind == ValueKind::Optional) {
@@ -78,8 +77,6 @@ Status giveSizes(Mode mode, const std::string &folder, const ModelPorts &ports, 
         give(port.name + "[" + std::to_string(k) + "]", tensor);
     }
   }
-  if (!note.empty())
-    note = "given when compiling: tensors of" + note;
   return okStatus();
 }
 

@@ -25,10 +25,9 @@ std::optional<Mode> parseMode(std::string_view name);
 /// The path of value `i` of data set `set` of the test in `folder`.
 std::string inputFile(const std::string &folder, int set, size_t i);
 
-/// The sizes of sequences and optionals as those of data set `set`, and how many tensors they have; `note` says which.
-/// In mode all-symbolic only how many tensors, and any sizes of all inputs.
-Status giveSizes(Mode mode, const std::string &folder, const ModelPorts &ports, CompileOptions &compile,
-                 std::string &note);
+/// In mode all-symbolic any sizes of all inputs that are tensors; in mode all-constant the number and the sizes of the tensors
+/// that a sequence or an optional has in the first data set.
+Status giveSizes(Mode mode, const std::string &folder, const ModelPorts &ports, CompileOptions &compile);
 
 /// Mode all-symbolic: of inputs that are vectors of integers, as vectors of axes, shapes and pads are, the length is that
 /// of the first data set. Returns their names in a line; empty where there is none.

@@ -6,6 +6,7 @@
 
 #include "lathe/import/TensorFile.h"
 #include "lathe/support/Npy.h"
+#include "lathe/support/TensorList.h"
 
 #include <filesystem>
 #include <unistd.h>
@@ -183,6 +184,18 @@ CompileOptions InputOptions::fixing(CompileOptions options, const std::string &p
   if (!isEngine(path))
     options.shapes.insert(options.shapes.end(), fixed.begin(), fixed.end());
   return options;
+}
+
+Result<std::optional<std::vector<HostTensor>>> partsOfList(const std::vector<engine::Port> &ports, const std::string &name,
+                                                           const std::optional<std::vector<HostTensor>> &tensors) {
+  using Parts = std::optional<std::vector<HostTensor>>;
+  const engine::Port *values = findPort(ports, name + kListValues);
+  if (!values || !findPort(ports, name + kListShapes))
+    return Parts();
+  Result<std::vector<HostTensor>> parts = packList(tensors, values->dtype, findPort(ports, name + kListPresent));
+  if (!parts)
+    return Status(parts.status().code(), parts.status().message(), "'" + name + "': " + parts.status().location());
+  return Parts(std::move(*parts));
 }
 
 Result<InputFiles> readInputs(const InputOptions &options, const engine::Plan &plan) {

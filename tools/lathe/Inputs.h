@@ -35,6 +35,11 @@ struct InputFiles {
   std::vector<std::optional<HostTensor>> expected; ///< output_N.pb, in graph order
 };
 
+/// The tensors of a model's sequence or optional as the parts of a list that the entry has under this name
+/// (lathe/support/TensorList.h); none where it has no list.
+Result<std::optional<std::vector<HostTensor>>> partsOfList(const std::vector<engine::Port> &ports, const std::string &name,
+                                                           const std::optional<std::vector<HostTensor>> &tensors);
+
 /// Reads all files. Types come from the plan where a file does not say (.npy of bf16).
 Result<InputFiles> readInputs(const InputOptions &options, const engine::Plan &plan);
 

@@ -241,7 +241,7 @@ struct LaunchStep {
   std::vector<DimExpr> symbols;   ///< value of each Kernel::symbols, over Plan::symbols
   bool operator==(const LaunchStep &) const = default;
 };
-/// A named operation of runtime/host on host buffers (HostOps.h lists them).
+/// A named operation of runtime/host (HostOps.h lists them). What lies on a device is copied for it.
 struct HostOpStep {
   std::string name;
   std::vector<Attribute> attributes;

@@ -16,7 +16,7 @@ namespace lathe {
 inline constexpr const char *kStringsAttr = "lathe.strings";
 
 /// On lathe.custom_call (a unit): the target is no function of the application, but an op of
-/// liblathe_host.so.
+/// the host: of liblathe_host.so, or on lists (runtime/host).
 inline constexpr const char *kHostOpAttr = "lathe.host_op";
 
 } // namespace lathe

@@ -117,6 +117,17 @@ LATHE_API const char *lathe_dtype_name(lathe_dtype);
 LATHE_API lathe_error *lathe_string_at(const lathe_tensor *, uint64_t index, const char **text,
                                        uint64_t *length);
 
+/*--- lists --------------------------------------------------------------*/
+
+/* An input or output x of the model that is a sequence or an optional, and whose length only a run knows, is these ports of the
+ * entry:
+ *   x[]          the elements of all its tensors, one tensor after another, each row-major: [E]
+ *   x[].shapes   a row for each tensor, its rank and then its sizes, with 0 behind these: i64 [N, 1 + the highest rank]
+ *   x[].present  of an optional sequence alone, whether it has a value: bool, no dimensions
+ * An optional tensor without a value has no row. Inputs whose shapes are not those of their elements, or are not what the model
+ * states, are LATHE_USAGE, which names the tensor. A position outside a list, a join of tensors that do not fit or of none, and
+ * the value of an optional without one are LATHE_RUNTIME_FAILURE with the node. Tensors in lists lie in the host's memory. */
+
 /* Fills `out` with a view of the tensor, which must stay alive meanwhile. */
 LATHE_API lathe_error *lathe_tensor_from_dlpack(const DLManagedTensor *, lathe_tensor *out);
 
