@@ -37,6 +37,10 @@ struct StepShares {
   LATHE_METHOD u64 from(u32 block) const { return each * block + (block < rest ? block : rest); }
 };
 
+/// A head takes as long as so many steps beyond those of its keys: they are its first places. Without them a block might have a
+/// great many heads of one step each, as those of tokens that pad a batch are.
+constexpr u32 HEAD_COST = 4;
+
 /// So many steps of all blocks take as long as finding shares, and handing over and beginning anew in their midst, cost.
 constexpr u32 SHARES_COST = 10;
 
@@ -92,10 +96,9 @@ template <class Tile, class H> LATHE_DEV void attentionStreamK(const H &h, i64 b
   const u64 keyHeads = (u64)heads / G;
   const int columns = (int)queries * G;
   dependenciesWait();
-  // A head without keys has one place, too: somebody finishes it.
   auto placesOf = [&](i64 b) {
     const KeySteps of(h, b, 0, queries, keys);
-    return (u32)(of.steps > of.from ? of.steps - of.from : 1);
+    return (u32)(of.steps - of.from) + HEAD_COST;
   };
 
   // Each thread counts the places of some neighbours in the batch.
@@ -141,9 +144,9 @@ template <class Tile, class H> LATHE_DEV void attentionStreamK(const H &h, i64 b
     const u32 places = placesOf(at.b);
     const u64 head = (u32)(end - 1 - at.start) / places, first = at.start + head * places, begin = first > low ? first : low;
     const KeySteps of(h, at.b, 0, queries, keys);
-    const i64 head0 = (i64)head * G, stop = of.from + (i64)(end - first);
-    splitKeys<Tile>(h, raw, at.b, head0, queries, of.end, of.from + (i64)(begin - first), stop < of.steps ? stop : of.steps, begin == first,
-                    begin == low);
+    const i64 head0 = (i64)head * G;
+    auto stepOf = [&](u64 place) { return of.from + maxIndex((i64)(place - first) - HEAD_COST, 0); };
+    splitKeys<Tile>(h, raw, at.b, head0, queries, of.end, stepOf(begin), stepOf(end), begin == first, begin == low);
     const bool finishes = end == first + places;
     u32 before = blockIdx.x; // the first of the blocks that have parts of this head
     if (finishes && begin > first) {

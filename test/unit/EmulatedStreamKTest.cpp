@@ -140,6 +140,9 @@ TEST(EmulatedStreamK, AnyLengthsOnAnyGrid) {
   check<bf16, 2, 32>({0, 0}, 1, 3);
   check<bf16, 2, 32>({5}, 1, 3);
   check<bf16, 2, 16>(std::vector<i64>(150, 20), 1, 7); // more sequences than threads
+  std::vector<i64> padded(40, 1); // a long one, and tokens that pad the batch
+  padded[3] = 900;
+  check<bf16, 4, 32>(padded, 2, 12);
 }
 
 /// Heads of nearly the same length are whole, whatever the grid: their bits are those of a sequence by itself.
