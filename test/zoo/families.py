@@ -30,6 +30,7 @@ class Outputs(torch.nn.Module):
     def __init__(self, model, names, fixed=None):
         super().__init__()
         self.model, self.names, self.fixed = model, names, fixed or {}
+        self.eval()  # an exporter that gives up leaves the mode that the whole had, dropout included
 
     def forward(self, *inputs):
         answer = self.model(**dict(zip(self.names, inputs)), **self.fixed)

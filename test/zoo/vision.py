@@ -20,6 +20,7 @@ class Outputs(torch.nn.Module):
     def __init__(self, model, lists):
         super().__init__()
         self.model, self.lists = model, lists
+        self.eval()  # as in families.py
 
     def forward(self, *inputs):
         found = []
