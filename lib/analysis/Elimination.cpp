@@ -50,7 +50,17 @@ public:
 
 private:
   int count() const { return int(ops.size()); }
-  int choices(int op) const { return graph.choices(ops[op]); }
+  int choices(int op) const {
+    return options.among ? int((*options.among)[ops[op]].size()) : graph.choices(ops[op]);
+  }
+  /// The graph's number of a choice, of which those here are the places in `among`.
+  int choiceOf(int op, int choice) const { return options.among ? (*options.among)[ops[op]][choice] : choice; }
+  int had(int op) const {
+    if (!options.among)
+      return chosen[ops[op]];
+    const std::vector<int> &some = (*options.among)[ops[op]];
+    return int(std::lower_bound(some.begin(), some.end(), chosen[ops[op]]) - some.begin());
+  }
   double unit() { return std::uniform_real_distribution<double>(0, 1)(random); }
 
   int partOf(int op) {
@@ -68,9 +78,10 @@ private:
     for (int op = 0; op < count(); ++op) {
       const int global = ops[op], options_ = choices(op);
       const double price = priceSums[graph.last(global)] - priceSums[graph.first(global)];
-      own[op].assign(graph.costs(global), graph.costs(global) + options_);
+      own[op].resize(options_);
       for (int choice = 0; choice < options_; ++choice) {
-        own[op][choice] += price * double(graph.bytes(global)[choice]);
+        const int of = choiceOf(op, choice);
+        own[op][choice] = graph.costs(global)[of] + price * double(graph.bytes(global)[of]);
         if (options.noise > 0)
           own[op][choice] += options.noise * unit();
       }
@@ -83,15 +94,28 @@ private:
         if (place < 0) {
           table += isRow ? size_t(chosen[other]) : size_t(chosen[other]) * columns;
           for (int choice = 0; choice < options_; ++choice)
-            own[op][choice] += table[choice * (isRow ? columns : 1)];
+            own[op][choice] += table[choiceOf(op, choice) * (isRow ? columns : 1)];
           continue;
         }
         neighbours[op].push_back(place);
         if (isRow)
-          addView({{op, place}, {columns, 1}, table});
+          addTable(op, place, table, columns);
       }
       std::sort(neighbours[op].begin(), neighbours[op].end());
     }
+  }
+
+  /// The table of two ops of the region, as far as choices are looked at.
+  void addTable(int row, int column, const double *table, size_t columns) {
+    if (!options.among) {
+      addView({{row, column}, {columns, 1}, table});
+      return;
+    }
+    std::vector<double> &some = storage.emplace_back();
+    for (int a = 0; a < choices(row); ++a)
+      for (int b = 0; b < choices(column); ++b)
+        some.push_back(table[size_t(choiceOf(row, a)) * columns + size_t(choiceOf(column, b))]);
+    addView({{row, column}, {size_t(choices(column)), 1}, some.data()});
   }
 
   void addView(View view) {
@@ -128,7 +152,7 @@ private:
     for (int v : viewsOf[op]) {
       View &view = views[v];
       const size_t at = std::find(view.ops.begin(), view.ops.end(), op) - view.ops.begin();
-      view.costs += view.strides[at] * size_t(chosen[ops[op]]);
+      view.costs += view.strides[at] * size_t(had(op));
       view.ops.erase(view.ops.begin() + at);
       view.strides.erase(view.strides.begin() + at);
     }
@@ -223,7 +247,7 @@ private:
   std::vector<ChangedPart> changes() {
     std::vector<int> now(count());
     for (int op = 0; op < count(); ++op)
-      now[op] = chosen[ops[op]];
+      now[op] = had(op);
     for (size_t i = eliminated.size(); i-- > 0;) {
       const auto &[op, around] = eliminated[i];
       std::vector<double> sums = own[op];
@@ -245,12 +269,12 @@ private:
     std::vector<int> partAt(count(), -1);
     std::vector<ChangedPart> result;
     for (int op = 0; op < count(); ++op) {
-      if (now[op] == chosen[ops[op]])
+      if (now[op] == had(op))
         continue;
       int &part = partAt[partOf(op)];
       if (part < 0)
         part = int(result.size()), result.emplace_back();
-      result[part].push_back({ops[op], now[op]});
+      result[part].push_back({ops[op], choiceOf(op, now[op])});
     }
     return result;
   }

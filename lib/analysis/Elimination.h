@@ -17,6 +17,9 @@ namespace lathe::analysis {
 struct EliminationOptions {
   double maxTable = 20000; ///< combinations that are tried for one op
   double noise = 0;        ///< each cost by itself gets 0 to this more: a draw near the best
+  /// Of each op of the region, by its number in the graph, the choices that are looked at: rising, and among them the one that it
+  /// has. Null: all.
+  const std::vector<std::vector<int>> *among = nullptr;
 };
 
 /// Choices that change together: ops of different parts have no table in common.

@@ -67,14 +67,13 @@ public:
     LimitedSolution solution;
     solution.choices = graph.original(best);
     solution.bound = bound / graph.scale();
-    solution.peak = peakOf(best);
+    solution.peak = mostOf(graph.load(best));
     return solution;
   }
 
 private:
-  double used() const { return options.used ? options.used() : double(passes) / std::max(options.passes, 1); }
-  int64_t peakOf(const std::vector<int> &choices) const {
-    const std::vector<int64_t> load = graph.load(choices);
+  double used() const { return options.used ? options.used() : passes / std::max(options.passes, 1); }
+  static int64_t mostOf(const std::vector<int64_t> &load) {
     return load.empty() ? 0 : *std::max_element(load.begin(), load.end());
   }
   void sumPrices() { std::partial_sum(prices.begin(), prices.end(), priceSums.begin() + 1); }
@@ -83,7 +82,7 @@ private:
   std::vector<int64_t> judge() {
     std::vector<int64_t> load = graph.load(chosen);
     const double cost = graph.cost(chosen);
-    const int64_t peak = load.empty() ? 0 : *std::max_element(load.begin(), load.end());
+    const int64_t peak = mostOf(load);
     if (cost < kImpossible) {
       leastPeak = leastPeak < 0 ? peak : std::min(leastPeak, peak);
       if (peak <= limit && cost < bestCost) {
@@ -94,12 +93,12 @@ private:
     return load;
   }
 
-  /// Prices by their subgradient, until half of the time is used or steps are too small to matter.
+  /// Prices by their subgradient, until half of the time is used or long steps from the best prices, too, end where they began:
+  /// with more patience, steps get away from where the bound stands still.
   void raisePrices() {
     constexpr int kWarmUp = 60;        // passes before prices rise: a bound that still grows by itself says little
-    constexpr int kPatience = 30;      // passes without a better bound, after which steps become shorter
     constexpr int kRepair = 20;        // passes between two repairs of what was chosen
-    constexpr double kShorter = 0.7, kShortest = 1e-4, kSmooth = 0.3;
+    constexpr double kLongest = 0.1, kShorter = 0.7, kShortest = 1e-4, kSmooth = 0.3;
     MessagePassing messages(graph);
     for (int op = 0; op < graph.ops(); ++op) {
       cap += *std::min_element(graph.costs(op), graph.costs(op) + graph.choices(op));
@@ -115,13 +114,20 @@ private:
           cap = std::max(cap, 2 * table[i]);
     }
     std::vector<double> excess(graph.steps()), bestPrices = prices;
-    double length = 0.1;
-    for (int pass = 0, without = 0; used() < 0.5 && length > kShortest; ++pass, ++passes) {
+    int patience = 30; // passes without a better bound, after which steps become shorter
+    double length = kLongest, boundBefore = bound;
+    for (int pass = 0, without = 0; used() < 0.5; ++pass, ++passes) {
+      if (length < kShortest) {
+        if (bound <= boundBefore + 1e-3 * std::fabs(bound))
+          break;
+        length = kLongest, patience *= 2, boundBefore = bound, prices = bestPrices;
+        std::fill(excess.begin(), excess.end(), 0.0);
+      }
       sumPrices();
       const double now = messages.pass(priceSums, cap, chosen) - priceSums.back() * double(limit);
       if (now > bound + 1e-6 * std::fabs(bound))
         bound = now, bestPrices = prices, without = 0;
-      else if (++without > kPatience)
+      else if (++without > patience)
         length *= kShorter, without = 0;
       const std::vector<int64_t> load = judge();
       if (pass >= kWarmUp - kRepair && pass % kRepair == kRepair - 1) {
@@ -146,6 +152,10 @@ private:
         prices[s] = std::max(0.0, prices[s] + step * excess[s]);
     }
     prices = std::move(bestPrices);
+    // Messages of the last passes are near enough to those at the best prices.
+    sumPrices();
+    for (int op = 0; op < graph.ops(); ++op)
+      ranked.push_back(messages.ranking(op, priceSums, cap));
   }
 
   void changeFreely(const std::vector<int> &ops, double maxTable) {
@@ -213,23 +223,141 @@ private:
     return ops;
   }
 
-  /// Eliminations that together look at about half of the ops; a part whose change passes the limit stays as it was.
-  void move(double noise) {
+  /// From ten ops to all of them, each size twice the one before and as often.
+  size_t drawSize() {
     constexpr size_t kSmallest = 10;
-    ++passes;
-    sumPrices();
-    // Regions from ten ops to all of them, each size twice the one before and as often.
     const size_t all = graph.open().size();
     int doublings = 0;
     while ((kSmallest << doublings) < all)
       ++doublings;
-    const size_t size = std::min(all, kSmallest << (random() % unsigned(doublings + 1)));
-    const size_t times = std::max<size_t>(1, all / size / 2);
-    const EliminationOptions elimination{size < 2000 ? 200000.0 : 20000.0, noise};
-    for (size_t i = 0; i < times && used() < 1; ++i)
-      for (const ChangedPart &part :
-           eliminate(graph, someOps(size, graph.open()[random() % all]), chosen, priceSums, elimination, random).parts)
+    return std::min(all, kSmallest << (random() % unsigned(doublings + 1)));
+  }
+  int anyOp() { return graph.open()[random() % graph.open().size()]; }
+
+  /// How to eliminate such a region. Of many choices few matter: mostly only those that rank best are looked at beside the one that
+  /// an op has, which makes tables small, and regions exact that are large.
+  EliminationOptions drawOptions(const std::vector<int> &ops, double noise = 0) {
+    EliminationOptions result{ops.size() < 2000 ? 200000.0 : 20000.0, noise};
+    if (random() % 4 == 0)
+      return result;
+    const size_t most = 2 << random() % 4;
+    const bool isThin = random() % 2;
+    among.resize(graph.ops());
+    for (int op : ops) {
+      std::vector<int> &some = among[op];
+      some = {chosen[op]};
+      for (size_t i = 0; i < std::min(most, ranked[op].size()); ++i)
+        if (!isThin || random() % 4)
+          some.push_back(ranked[op][i]);
+      std::sort(some.begin(), some.end());
+      some.erase(std::unique(some.begin(), some.end()), some.end());
+    }
+    result.among = &among;
+    return result;
+  }
+
+  /// Eliminations that together look at about half of the ops; a part whose change passes the limit stays as it was.
+  void move(double noise) {
+    ++passes;
+    sumPrices();
+    const size_t all = graph.open().size(), size = drawSize(), times = std::max<size_t>(1, all / size / 2);
+    for (size_t i = 0; i < times && used() < 1; ++i) {
+      const std::vector<int> ops = someOps(size, anyOp());
+      for (const ChangedPart &part : eliminate(graph, ops, chosen, priceSums, drawOptions(ops, noise), random).parts)
         take(part);
+    }
+  }
+
+  /// Changes the region as eliminated at today's prices, whatever memory that takes.
+  ChangedPart change(const std::vector<int> &ops, const EliminationOptions &elimination) {
+    passes += double(ops.size()) / double(graph.open().size());
+    sumPrices();
+    ChangedPart all;
+    for (const ChangedPart &part : eliminate(graph, ops, chosen, priceSums, elimination, random).parts)
+      all.insert(all.end(), part.begin(), part.end());
+    for (auto [op, choice] : all)
+      chosen[op] = choice;
+    return all;
+  }
+
+  /// Raises the prices of steps above the limit; the steps.
+  std::vector<int> raiseWhereOver(const std::vector<int64_t> &load, double factor, double least) {
+    std::vector<int> over;
+    for (size_t s = 0; s < prices.size(); ++s)
+      if (load[s] > limit)
+        over.push_back(int(s)), prices[s] = std::max(prices[s] * factor, least / double(limit));
+    return over;
+  }
+
+  /// The best choices of a region at prices that rise until they are within the limit, or so little above it that changes of other
+  /// ops may make room. As it was where all of that saves nothing.
+  void improveRegion() {
+    constexpr int kRises = 16;
+    const std::vector<int> ops = someOps(drawSize(), anyOp()), before = chosen;
+    const EliminationOptions elimination = drawOptions(ops);
+    const std::vector<double> pricesBefore = prices;
+    const double cost = graph.cost(before), slack = std::ldexp(0.125, -int(random() % 5));
+    const double factor = 1.3 + double(random() % 100) / 60;
+    if (random() % 2)
+      std::fill(prices.begin(), prices.end(), 0.0);
+    bool saves = false;
+    for (int i = 0; i < kRises && !saves && used() < 1; ++i) {
+      const ChangedPart changes = change(ops, elimination);
+      const std::vector<int64_t> load = judge();
+      if (changes.empty() || graph.cost(chosen) >= cost)
+        break;
+      const int64_t most = mostOf(load);
+      saves = most <= limit || (double(most) <= (1 + slack) * double(limit) && makeRoom(changes, load, cost));
+      if (!saves)
+        chosen = before, raiseWhereOver(load, factor, 0.05 * cost);
+    }
+    if (!saves)
+      chosen = before;
+    else
+      peak = PeakTree(graph.load(chosen));
+    prices = pricesBefore;
+  }
+
+  /// Ops but those of `changes` that are alive at one of the steps, and some around them.
+  std::vector<int> opsAt(const std::vector<int> &steps, const ChangedPart &changes, size_t around) {
+    std::vector<int> ops;
+    seen.resize(graph.ops());
+    ++now;
+    for (auto [op, choice] : changes)
+      seen[op] = now;
+    for (int op : graph.open()) {
+      const auto at = std::lower_bound(steps.begin(), steps.end(), graph.first(op));
+      if (seen[op] != now && at != steps.end() && *at < graph.last(op))
+        seen[op] = now, ops.push_back(op);
+    }
+    const size_t most = ops.size() + around;
+    for (size_t i = 0; i < ops.size() && ops.size() < most; ++i)
+      for (int e : graph.edgesOf(ops[i])) {
+        const StrategyGraph::Edge &edge = graph.edge(e);
+        const int other = edge.a == ops[i] ? edge.b : edge.a;
+        if (seen[other] != now && graph.choices(other) > 1)
+          seen[other] = now, ops.push_back(other);
+      }
+    return ops;
+  }
+
+  /// Below the limit again by changes of other ops, and still cheaper than `cost`; else false, with some of them changed.
+  bool makeRoom(const ChangedPart &changes, std::vector<int64_t> load, double cost) {
+    constexpr int kRises = 30;
+    constexpr double kRise = 1.4;
+    const std::vector<double> pricesBefore = prices;
+    const size_t around = size_t(30) << random() % 6;
+    bool isWithin = false;
+    for (int i = 0; i < kRises && graph.cost(chosen) < cost && used() < 1; ++i) {
+      const std::vector<int> over = raiseWhereOver(load, kRise, 1e-3 * cost);
+      if (isWithin = over.empty(); isWithin)
+        break;
+      const std::vector<int> ops = opsAt(over, changes, around);
+      change(ops, drawOptions(ops));
+      load = judge();
+    }
+    prices = pricesBefore;
+    return isWithin;
   }
 
   void take(const ChangedPart &part) {
@@ -247,10 +375,10 @@ private:
       chosen[op] = choice;
   }
 
-  /// From what is best: shaken by noise that falls, then improved within the limit. A result that is a little worse is gone on
-  /// from, too, at most so often in a row.
+  /// From what is best: shaken by noise that falls, then improved within the limit, from the second round on region by region, too.
+  /// A result that is a little worse is gone on from, too, at most so often in a row.
   void settle() {
-    constexpr int kShakes = 6, kMoves = 10, kAstray = 30;
+    constexpr int kShakes = 6, kMoves = 10, kAstray = 30, kRegions = 4;
     chosen = best;
     std::vector<int> base = chosen;
     double baseCost = bestCost;
@@ -265,6 +393,8 @@ private:
       for (int i = 0; i < (round ? kMoves : 4 * kMoves) && used() < 1; ++i) {
         refused = false;
         move(0);
+        for (int region = 0; round > 0 && region < kRegions && used() < 1; ++region)
+          improveRegion();
         const std::vector<int64_t> load = judge();
         cost = graph.cost(chosen);
         for (size_t s = 0; s < prices.size(); ++s)
@@ -292,7 +422,9 @@ private:
   int64_t leastPeak = -1;
   PeakTree peak{{}};
   bool refused = false;
-  int passes = 0;
+  double passes = 0;
+  std::vector<std::vector<int>> ranked; ///< choices of each op, best first
+  std::vector<std::vector<int>> among;  ///< what drawOptions() has drawn
   std::vector<int> seen;
   int now = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace lathe::analysis {
 
@@ -23,6 +24,20 @@ double MessagePassing::pass(const std::vector<double> &priceSums, double cap, st
   for (int op = graph.ops(); op-- > 0;)
     bound += visit(op, false, priceSums, cap, chosen);
   return bound;
+}
+
+std::vector<int> MessagePassing::ranking(int op, const std::vector<double> &priceSums, double cap) const {
+  const double price = priceSums[graph.last(op)] - priceSums[graph.first(op)];
+  std::vector<double> sums(graph.choices(op));
+  for (size_t choice = 0; choice < sums.size(); ++choice)
+    sums[choice] = std::min(graph.costs(op)[choice], cap) + price * double(graph.bytes(op)[choice]);
+  for (int e : graph.edgesOf(op))
+    for (size_t choice = 0; choice < sums.size(); ++choice)
+      sums[choice] += messages[place(e, graph.edge(e).a == op) + choice];
+  std::vector<int> result(sums.size());
+  std::iota(result.begin(), result.end(), 0);
+  std::stable_sort(result.begin(), result.end(), [&](int a, int b) { return sums[a] < sums[b]; });
+  return result;
 }
 
 /// Sends the messages of an op to those behind it; returns what they and the op itself cost at least.

@@ -22,9 +22,13 @@ public:
   /// bound below it.
   double pass(const std::vector<double> &priceSums, double cap, std::vector<int> &chosen);
 
+  /// The choices of an op, best first by what each costs with the messages of the last pass.
+  std::vector<int> ranking(int op, const std::vector<double> &priceSums, double cap) const;
+
 private:
   double visit(int op, bool forwards, const std::vector<double> &priceSums, double cap, std::vector<int> &chosen);
-  double *message(int edge, bool toA) { return &messages[starts[edge] + (toA ? 0 : graph.choices(graph.edge(edge).a))]; }
+  size_t place(int edge, bool toA) const { return starts[edge] + size_t(toA ? 0 : graph.choices(graph.edge(edge).a)); }
+  double *message(int edge, bool toA) { return &messages[place(edge, toA)]; }
 
   const StrategyGraph &graph;
   std::vector<size_t> starts;
