@@ -9,6 +9,16 @@
 namespace lathe::reference {
 namespace {
 
+/// Matrices [rows, columns], transposed.
+std::vector<double> turned(const std::vector<double> &x, int64_t rows, int64_t columns) {
+  std::vector<double> y(x.size());
+  for (size_t at = 0; at < x.size(); at += rows * columns)
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        y[at + j * rows + i] = x[at + i * columns + j];
+  return y;
+}
+
 void matmul(Call &call) {
   bool transposeA = call.integerOr("transpose_a", 0), transposeB = call.integerOr("transpose_b", 0);
   if (!call.expectInputs(2, 2))
@@ -32,33 +42,35 @@ void matmul(Call &call) {
   if (!call.ok())
     return;
   bool real = isFloat(a.dtype) || isFloat(b.dtype);
-  std::vector<double> x, w;
+  std::vector<double> x, w, sums;
   if (real) {
     x = reals(a);
-    w = reals(b);
+    w = transposeB ? turned(reals(b), n, depth) : reals(b);
   }
   forEachIndex(batch, [&](const Index &index, int64_t p) {
     int64_t baseA = broadcastPosition(batchA, index) * m * depth;
     int64_t baseB = broadcastPosition(batchB, index) * n * depth;
-    for (int64_t i = 0; i < m; ++i)
-      for (int64_t j = 0; j < n; ++j) {
-        double sum = 0;
-        uint64_t integerSum = 0;
-        for (int64_t k = 0; k < depth; ++k) {
-          int64_t atA = baseA + (transposeA ? k * m + i : i * depth + k);
-          int64_t atB = baseB + (transposeB ? j * depth + k : k * n + j);
-          if (real)
-            sum += x[atA] * w[atB];
-          else
-            integerSum += static_cast<uint64_t>(a.integer(atA)) *
-                          static_cast<uint64_t>(b.integer(atB));
+    for (int64_t i = 0; i < m; ++i) {
+      auto atA = [&](int64_t k) { return baseA + (transposeA ? k * m + i : i * depth + k); };
+      int64_t row = (p * m + i) * n;
+      if (!real) {
+        for (int64_t j = 0; j < n; ++j) {
+          uint64_t sum = 0;
+          for (int64_t k = 0; k < depth; ++k)
+            sum += static_cast<uint64_t>(a.integer(atA(k))) *
+                   static_cast<uint64_t>(b.integer(baseB + (transposeB ? j * depth + k : k * n + j)));
+          y.setInteger(row + j, static_cast<int64_t>(sum));
         }
-        int64_t to = (p * m + i) * n + j;
-        if (real)
-          y.setReal(to, sum);
-        else
-          y.setInteger(to, static_cast<int64_t>(integerSum));
+        continue;
       }
+      // A row at a time, so that rows of b are read as they lie; each sum still goes by ascending k.
+      sums.assign(n, 0);
+      for (int64_t k = 0; k < depth; ++k)
+        for (int64_t j = 0; j < n; ++j)
+          sums[j] += x[atA(k)] * w[baseB + k * n + j];
+      for (int64_t j = 0; j < n; ++j)
+        y.setReal(row + j, sums[j]);
+    }
   });
 }
 

@@ -1,10 +1,8 @@
 //===- ConstantPatterns.cpp - ops on constants ----------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What depends on constants alone is computed by the reference, up to 64 K
-// elements a value; filters of convolutions, which are packed only where they are constant, up to 16 M:
-// those that are dequantized, transposed and flipped for a transposed convolution, or normalized (weight norm, weight
-// standardization). Reshaping a weight renames it, and cutting one into pieces of neighbouring bytes
+// What depends on constants alone is computed by the reference, up to 64 K elements a value (larger ones:
+// ConstantChains.cpp). Reshaping a weight renames it, and cutting one into pieces of neighbouring bytes
 // names these; they stay in the model.
 //
 //   %c = constant, %d = constant
@@ -21,8 +19,8 @@ using namespace mlir;
 namespace lathe {
 namespace {
 
-constexpr int64_t kMaxFoldedElements = 64 << 10, kMaxFilterElements = 16 << 20;
-constexpr int64_t kMaxFoldedFlops = 64 << 20; // half a second of the reference's
+constexpr int64_t kMaxFoldedElements = 64 << 10, kMaxOperandElements = 16 << 20;
+constexpr int64_t kMaxFoldedFlops = 64 << 20; // a tenth of a second of the reference's
 
 /// A matrix of codes that becomes numbers for a product, or scales that become those of others.
 bool dequantizesForProduct(Operation *op) {
@@ -66,7 +64,7 @@ struct FoldThroughReference : RewritePattern {
     std::vector<HostTensor> inputs;
     for (Value operand : op->getOperands()) {
       auto constant = operand.getDefiningOp<ConstantOp>();
-      if (!constant || cast<TensorType>(constant.getType()).getNumElements() > kMaxFilterElements)
+      if (!constant || cast<TensorType>(constant.getType()).getNumElements() > kMaxOperandElements)
         return rewriter.notifyMatchFailure(op, "an operand is no constant, or a large one");
       auto value = hostTensorOf(constant.getValue(), constant.getType(), getContext());
       if (!value.ok())
@@ -83,74 +81,6 @@ struct FoldThroughReference : RewritePattern {
   }
 
   const bool keepCodes, keepFilters;
-};
-
-/// Whether one of an op's operands is made of codes.
-bool takesCodes(Operation *op) {
-  return llvm::any_of(op->getOperandTypes(), [](Type type) {
-    Type element = getElementTypeOrSelf(type);
-    return element.isIntOrFloat() && element.getIntOrFloatBitWidth() <= 8;
-  });
-}
-
-/// Filters that several ops make of constants are computed together, so that nothing is kept of what
-/// lies between.
-struct FoldFilters : OpRewritePattern<ConvOp> {
-  FoldFilters(MLIRContext *context, bool keepCodes) : OpRewritePattern(context), keepCodes(keepCodes) {}
-
-  LogicalResult matchAndRewrite(ConvOp conv, PatternRewriter &rewriter) const override {
-    llvm::SetVector<Operation *> ops;
-    if (!addOps(conv.getW().getDefiningOp(), ops) || ops.empty())
-      return rewriter.notifyMatchFailure(conv, "filters are constant already, or not made of constants alone");
-    llvm::DenseMap<Value, HostTensor> values;
-    for (auto [at, op] : llvm::enumerate(ops)) {
-      std::vector<HostTensor> inputs;
-      for (Value operand : op->getOperands()) {
-        if (auto constant = operand.getDefiningOp<ConstantOp>()) {
-          auto value = hostTensorOf(constant.getValue(), constant.getType(), getContext());
-          if (!value.ok())
-            return rewriter.notifyMatchFailure(conv, value.status().message());
-          inputs.push_back(std::move(*value));
-          continue;
-        }
-        bool last = llvm::none_of(operand.getUsers(), [&, place = at](Operation *user) {
-          return llvm::is_contained(ops.getArrayRef().drop_front(place + 1), user);
-        });
-        bool again = llvm::count(op->getOperands(), operand) > 1;
-        inputs.push_back(last && !again ? std::move(values[operand]) : values[operand]);
-      }
-      auto results = evaluateOp(op, inputs);
-      if (!results.ok())
-        return rewriter.notifyMatchFailure(conv, results.status().message());
-      values[op->getResult(0)] = std::move(results->front());
-    }
-    auto &weights = getContext()->getLoadedDialect<LatheDialect>()->weights();
-    TypedAttr value = constantAttr(cast<TensorType>(conv.getW().getType()), values[conv.getW()].data, weights);
-    Value filters = ConstantOp::create(rewriter, conv.getW().getLoc(), value);
-    rewriter.modifyOpInPlace(conv, [&] { conv.getWMutable().assign(filters); });
-    return success();
-  }
-
-  /// Adds an op behind those that make its operands; no constants. False: it is none that may be computed.
-  bool addOps(Operation *op, llvm::SetVector<Operation *> &ops) const {
-    constexpr size_t kMaxOps = 32;
-    if (!op || ops.contains(op) || isa<ConstantOp>(op))
-      return op;
-    auto small = [](Value v) {
-      auto type = dyn_cast<TensorType>(v.getType());
-      return type && type.hasStaticShape() && type.getNumElements() <= kMaxFilterElements;
-    };
-    if (!isa<StructuredOpInterface>(op) || op->getNumResults() != 1 || op->getNumRegions() ||
-        (keepCodes && takesCodes(op)) || !small(op->getResult(0)) || !llvm::all_of(op->getOperands(), small))
-      return false;
-    for (Value operand : op->getOperands())
-      if (!addOps(operand.getDefiningOp(), ops))
-        return false;
-    ops.insert(op);
-    return ops.size() <= kMaxOps;
-  }
-
-  const bool keepCodes;
 };
 
 /// What a constant has in a file of weights; null for other values.
@@ -266,7 +196,7 @@ bool reachesProduct(Value value, int depth) {
 
 void populateConstantPatterns(RewritePatternSet &patterns, bool keepCodes, bool keepFilters) {
   patterns.add<FoldThroughReference>(patterns.getContext(), keepCodes, keepFilters);
-  patterns.add<FoldFilters>(patterns.getContext(), keepFilters);
+  populateFilterPatterns(patterns, keepFilters);
   patterns.add<RetypeWeight, SliceWeight, FoldDimValue>(patterns.getContext());
 }
 

@@ -22,6 +22,11 @@ void populateAlgebraPatterns(mlir::RewritePatternSet &patterns);
 /// convolution.
 void populateConstantPatterns(mlir::RewritePatternSet &patterns, bool keepCodes = true, bool keepFilters = true);
 
+/// Filters of convolutions that several ops make of constants (ConstantChains.cpp).
+void populateFilterPatterns(mlir::RewritePatternSet &patterns, bool keepCodes);
+/// Values that take more to compute of constants than to read (ConstantChains.cpp).
+void populateDearConstantPatterns(mlir::RewritePatternSet &patterns);
+
 /// Products and elementwise ops around a softmax on rows and heads as one dimension: on both again.
 void populateMergedHeadsPatterns(mlir::RewritePatternSet &patterns);
 

@@ -36,6 +36,7 @@ struct SimplifyPass : impl::SimplifyPassBase<SimplifyPass> {
     populateRepeatPatterns(patterns);
     populateAlgebraPatterns(patterns);
     populateConstantPatterns(patterns, /*keepCodes=*/true);
+    populateDearConstantPatterns(patterns);
     FrozenRewritePatternSet frozen(std::move(patterns));
     OpPassManager cse(ModuleOp::getOperationName());
     cse.addPass(createCSEPass());
