@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Union
 
 import numpy as np
 
-from . import _abi
+from . import _abi, _lists
 from ._abi import CCounters, COptions, CTensor, CWorld, text
 from ._errors import Code, Error
 from ._report import Memory, Profile, ProfileEvent, ProfileRow
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ._engine import Engine, Port
 
 Inputs = Union[Mapping[str, Any], Sequence[Any]]
-"""By name, or in the order of the entry: numpy arrays, numbers, or what speaks DLPack."""
+"""By name, or in the order of the entry: numpy arrays, numbers, or what speaks DLPack. By name, a sequence or an optional
+whose length only the run knows is a list of numpy arrays, or None."""
 Call = Callable[[list[Array], list[Array], dict[str, Any]], None]
 Given = list[tuple[CTensor, Any]]
 """Inputs as C takes them, with what keeps them alive."""
@@ -203,6 +204,7 @@ class Member:
                 raise Error(Code.USAGE, f"{len(inputs)} inputs were given, the entry has "
                             f"{len(names)}: {', '.join(names)}")
             return inputs
+        inputs = _lists.expand(inputs, {p.name: p.dtype for p in ports})
         wrong = [n for n in names if n not in inputs] + [n for n in inputs if n not in names]
         if wrong:
             raise Error(Code.USAGE, f"the entry's inputs are {', '.join(names)}; "
@@ -253,7 +255,8 @@ class Context(Member):
     def run(self, inputs: Inputs, entry: str | None = None, *, memory: str = "host",
             donate: Iterable[str] = ()) -> dict[str, Tensor | Any]:
         """Runs an entry and waits; returns {output name: Tensor}, in the entry's order; a
-        StringTensor for strings.
+        StringTensor for strings, a list of numpy arrays (or None) for a sequence or an optional
+        whose length only the run knows.
 
         `inputs` is a dict by name, or a sequence in the entry's order. `memory="device"` leaves
         the outputs on the context's device. `donate` names inputs whose memory the run may write
@@ -272,8 +275,8 @@ class Context(Member):
         donated = self._donate(donate, ports, self._in_order(inputs, ports), tensors, outputs) if donate else {}
         self._library.lathe_run(self._handle, entry.encode(), tensors, len(made), outputs,
                                 len(results))
-        return {p.name: donated[i] if i in donated else take_output(self._handle, o)
-                for i, (p, o) in enumerate(zip(results, outputs))}
+        return _lists.gather({p.name: donated[i] if i in donated else take_output(self._handle, o)
+                              for i, (p, o) in enumerate(zip(results, outputs))})
 
     def submit(self, inputs: Inputs, entry: str | None = None, *, memory: str = "host",
                stream: Any = None) -> Step:
@@ -388,6 +391,7 @@ class Step:
         self.number = number
         self._context, self._results, self._outputs, self._inputs = context, results, outputs, inputs
         self._taken: dict[str, Tensor | Any] = {}
+        self._gathered: dict[str, Tensor | Any] | None = None
 
     @property
     def ended(self) -> bool:
@@ -404,7 +408,9 @@ class Step:
         for port, output in zip(self._results, self._outputs):
             if port.name not in self._taken:  # by a call before, of which another result failed
                 self._taken[port.name] = take_output(context._handle, output)
-        return self._taken
+        if self._gathered is None:
+            self._gathered = _lists.gather(self._taken)
+        return self._gathered
 
     def cancel(self) -> None:
         """Cancels this step and those behind it; from any thread."""

@@ -209,10 +209,31 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
     p->blocks.push_back(std::move(steps));
   }
   LATHE_RETURN_IF_ERROR(c.status);
+  p->findBound();
   p->segments.resize(plan.blocks.size());
   if (plan.cuda && !p->capturable && plan.resources.streams.size() == 1)
     p->findSegments();
   return std::unique_ptr<const Program>(std::move(p));
+}
+
+void Program::findBound() {
+  boundIn.resize(plan.blocks.size());
+  for (size_t block = plan.blocks.size(); block-- > 0;) { // a block stands behind its user
+    std::vector<int32_t> &bound = boundIn[block];
+    auto add = [&](int32_t child) {
+      if (child >= 0)
+        bound.insert(bound.end(), boundIn[child].begin(), boundIn[child].end());
+    };
+    for (const Step &step : plan.blocks[block])
+      if (const auto *bind = std::get_if<BindStep>(&step.op)) {
+        bound.push_back(bind->symbol);
+      } else if (const auto *branch = std::get_if<IfStep>(&step.op)) {
+        add(branch->thenBlock);
+        add(branch->elseBlock);
+      } else if (const auto *loop = std::get_if<LoopStep>(&step.op)) {
+        add(loop->body);
+      }
+  }
 }
 
 Status Program::openHostLibrary() {

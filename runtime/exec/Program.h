@@ -116,6 +116,7 @@ public:
   std::vector<std::vector<ExprProgram>> inputDims, outputDims;
   std::vector<CompiledKernel> kernels;
   std::vector<std::vector<CompiledStep>> blocks;
+  std::vector<std::vector<int32_t>> boundIn; ///< by block: symbols that it, or a block inside of it, gives values
   std::vector<LaunchSite> sites;
   std::vector<std::pair<int32_t, int32_t>> beside; ///< engine::buffersBeside()
   std::vector<StatusUser> statusUsers; ///< of each status word
@@ -131,6 +132,7 @@ public:
 private:
   Program() = default;
   Status openHostLibrary();
+  void findBound();
   void findSegments();
 };
 

@@ -547,8 +547,16 @@ Status Run::bind(const CompiledStep &compiled) {
 Status Run::bindLate(int32_t symbol, int64_t value, const std::string &nodes) {
   LATHE_RETURN_IF_ERROR(
       bindSymbol(symbol, value, "the size " + plan.symbols[symbol].name, "node " + nodes));
+  forgetDerived({&symbol, 1});
+  LATHE_RETURN_IF_ERROR(deriveSymbols());
+  return relay();
+}
+
+/// What is derived of these symbols has no value any more.
+void Run::forgetDerived(std::span<const int32_t> of) {
   std::vector<bool> changed(symbols.size());
-  changed[symbol] = true;
+  for (int32_t symbol : of)
+    changed[symbol] = true;
   for (size_t i = 0; i < symbols.size(); ++i) { // behind what they are derived of
     if (!program.derived[i])
       continue;
@@ -557,8 +565,6 @@ Status Run::bindLate(int32_t symbol, int64_t value, const std::string &nodes) {
     if (changed[i])
       symbols[i] = kUnknownSymbol;
   }
-  LATHE_RETURN_IF_ERROR(deriveSymbols());
-  return relay();
 }
 
 Status Run::branch(const IfStep &step) {
@@ -580,6 +586,10 @@ Status Run::loop(const LoopStep &step, const std::string &nodes) {
     LATHE_RETURN_IF_ERROR(waitForDevice());
     if (step.condition >= 0 && !*static_cast<const char *>(addresses[step.condition]))
       break;
+    // Sizes of the iteration before say nothing of this one: together with those that it binds first they may not fit.
+    for (int32_t bound : program.boundIn[step.body])
+      symbols[bound] = kUnknownSymbol;
+    forgetDerived(program.boundIn[step.body]);
     if (step.iteration >= 0) {
       LATHE_RETURN_IF_ERROR(bindSymbol(step.iteration, i, "the iteration", "node " + nodes));
       LATHE_RETURN_IF_ERROR(relay());

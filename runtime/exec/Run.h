@@ -93,6 +93,7 @@ private:
   Status gatherBuffers(const CompiledStep &step);
   Status copy(const CompiledStep &step);
   Status bind(const CompiledStep &compiled);
+  void forgetDerived(std::span<const int32_t> of);
   Status bindLate(int32_t symbol, int64_t value, const std::string &nodes);
   Status loop(const engine::LoopStep &step, const std::string &nodes);
   Status branch(const engine::IfStep &step);

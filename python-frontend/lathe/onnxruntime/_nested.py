@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Inputs and outputs that are sequences, optional or maps: lists, None, dicts. An engine has their tensors as ports of
-their own, `x[0]`, `x[1]`, ..., and an optional without a value has none; of a map, or of a sequence of maps with the
-same keys, `x.keys` and `x.values`, which have a row for each map."""
+"""Inputs and outputs that are sequences, optional or maps: lists, None, dicts. An engine has those of any length packed
+(`lathe._lists`), those of known length as ports of their own, `x[0]`, `x[1]`, ..., and an optional without a value has
+none; of a map, or of a sequence of maps with the same keys, `x.keys` and `x.values`, which have a row for each map."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -104,6 +104,12 @@ def gathered(outputs: Iterable[tuple[str, str]], results: Mapping[str, Any]) -> 
             made[name] = _maps(results[f"{name}.keys"], results[f"{name}.values"])
             continue
         optional, sequence, _ = _inside(kind) if is_nested(kind) else (False, False, "")
+        if name in results and isinstance(results[name], list) and not sequence:
+            made[name] = results[name][0] if results[name] else None  # an optional tensor
+            continue
+        if sequence and name in results:
+            made[name] = results[name]
+            continue
         if not sequence:
             made[name] = results.get(name) if optional else results[name]
             continue

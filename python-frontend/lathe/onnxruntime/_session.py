@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from .. import _compiler
+from .. import _compiler, _lists
 from .._context import Context
 from .._engine import Engine, Port, load
 from .._errors import Code, Error
@@ -99,7 +99,7 @@ class InferenceSession:
             shapes = {value.name: value.shape for value in [*self._said.inputs, *self._said.outputs]}
             self._inputs = [self._argument(port, shapes) for port in engine.inputs()]
             self._outputs = [self._argument(port, shapes) for port in engine.outputs()]
-            if any(_nested.is_nested(v.type) for v in self._said.inputs):  # maps: of others the length must be known
+            if any(_nested.is_nested(v.type) for v in self._said.inputs):
                 self._inputs = [NodeArg(v.name, v.type, self._sizes(v.shape or [])) for v in self._said.inputs
                                 if v.name not in self._said.initializers]
             if any(_nested.is_nested(v.type) for v in self._said.outputs):
@@ -293,9 +293,12 @@ class InferenceSession:
             idle = self._idle.get(key)
             context = idle.pop() if idle else None
         if self._special or any(_nested.is_nested(argument.type) for argument in self._inputs):
-            named = {port.name for port in engine.inputs()}
+            named = {port.name: port.dtype for port in engine.inputs()}
+            lists = _lists.list_names(named)
             inputs = [array for argument, value in zip(self._inputs, inputs)
-                      for name, array in _nested.ports(value, argument.name) if name in named]
+                      for name, array in (_lists.pack(value, argument.name, named[argument.name + _lists.VALUES], named).items()
+                                          if argument.name in lists else _nested.ports(value, argument.name))
+                      if name in named]
         try:
             return context or engine.context(self._device, threads=self._options.intra_op_num_threads), inputs
         except Error as error:

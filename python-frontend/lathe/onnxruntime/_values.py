@@ -173,7 +173,7 @@ NUMPY_OF = {element: name for name, element in _OF_NUMPY.items()}
 
 def numpy_of(value: Any) -> Any:
     """What a session gives for results: arrays, of 4 and 2 bits too where ml_dtypes is there; lists, dicts and None."""
-    if isinstance(value, dict):
+    if isinstance(value, (dict, np.ndarray)):
         return value
     if isinstance(value, list):
         return [numpy_of(v) for v in value]

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Sequences and optionals whose length only the run knows, one engine for all lengths, against onnxruntime."""
+import lathe
+import lathe.onnxruntime
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+RNG = np.random.default_rng(7)
+
+
+def tensor(shape, element=FLOAT):
+    return helper.make_tensor_type_proto(element, shape)
+
+
+def sequence(shape, element=FLOAT):
+    return helper.make_sequence_type_proto(tensor(shape, element))
+
+
+def optional(inside):
+    return helper.make_optional_type_proto(inside)
+
+
+def model_of(nodes, inputs, outputs, **constants):
+    def values(types):
+        return [helper.make_value_info(name, kind) for name, kind in types.items()]
+
+    graph = helper.make_graph(nodes, "g", values(inputs), values(outputs),
+                              [onnx.numpy_helper.from_array(np.array(v, np.int64), n) for n, v in constants.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.checker.check_model(model)
+    return model
+
+
+def arrays(*shapes):
+    return [RNG.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def same(got, want):
+    if want is None:
+        assert got is None
+    elif isinstance(want, list):
+        assert len(got) == len(want)
+        for a, b in zip(got, want):
+            same(a, b)
+    else:
+        assert got.shape == want.shape and got.dtype == want.dtype and np.array_equal(got, want)
+
+
+class Pair:
+    """A model compiled once, and onnxruntime's session of it."""
+
+    def __init__(self, model):
+        self.engine = lathe.compile(model.SerializeToString())
+        self.context = self.engine.context(threads=1)
+        self.session = lathe.onnxruntime.InferenceSession(model.SerializeToString(), strict=True)
+        self.other = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+    def check(self, **inputs):
+        want = self.other.run(None, inputs)
+        same(self.session.run(None, inputs), want)
+        got = self.context.run(inputs)
+        for output, value in zip(self.other.get_outputs(), want):
+            same(got[output.name] if isinstance(got[output.name], (list, type(None))) else got[output.name].numpy(), value)
+
+    def fails(self, code, text, **inputs):
+        with pytest.raises(lathe.Error, match=text) as error:
+            self.context.run(inputs)
+        assert error.value.code == code
+
+
+LENGTHS = [[], [(3,)], [(1,), (0,), (5,)], [(n % 4,) for n in range(40)]]
+
+
+def test_all_ops_at_any_length():
+    pair = Pair(model_of(
+        [helper.make_node("SequenceInsert", ["s", "x", "at"], ["t"]),
+         helper.make_node("SequenceLength", ["t"], ["n"]),
+         helper.make_node("SequenceAt", ["t", "at"], ["y"]),
+         helper.make_node("SequenceErase", ["t", "at"], ["u"]),
+         helper.make_node("ConcatFromSequence", ["t"], ["joined"], axis=0)],
+        {"s": sequence(["N"]), "x": tensor(["K"]), "at": tensor([], INT)},
+        {"t": sequence(["N"]), "n": tensor([], INT), "y": tensor(["A"]), "u": sequence(["N"]), "joined": tensor(["M"])}))
+    for shapes in LENGTHS:
+        for at in {0, -1 if shapes else 0, -len(shapes), len(shapes)}:
+            pair.check(s=arrays(*shapes), x=arrays((2,))[0], at=np.array(at))
+    two = arrays((2,), (1,))
+    pair.fails(lathe.Code.RUNTIME_FAILURE, "position 3 is out of range of a list of 2 tensors", s=two, x=two[0], at=np.array(3))
+    pair.fails(lathe.Code.USAGE, r"\[1x2\] where the model states \[\?\]", s=arrays((1, 2)), x=two[0], at=np.array(0))
+    with pytest.raises(lathe.Error, match="expected f32"):
+        pair.context.run({"s": [np.ones(2)], "x": two[0], "at": 0})
+
+
+def test_errors_of_an_empty_list():
+    pair = Pair(model_of([helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=1)], {"s": sequence([2, "N"])},
+                         {"y": tensor([2, "M"])}))
+    pair.check(s=arrays((2, 3), (2, 0), (2, 1)))
+    pair.fails(lathe.Code.RUNTIME_FAILURE, "an empty list has nothing to join", s=[])
+    engine = Pair(model_of([helper.make_node("SequenceErase", ["s"], ["y"])], {"s": sequence(["N"])}, {"y": sequence(["N"])}))
+    engine.fails(lathe.Code.RUNTIME_FAILURE, "nothing to erase from an empty list", s=[])
+
+
+@pytest.mark.parametrize("axis, new_axis", [(0, 0), (1, 0), (-1, 0), (0, 1), (2, 1), (-1, 1)])
+def test_joins(axis, new_axis):
+    pair = Pair(model_of([helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=axis, new_axis=new_axis)],
+                         {"s": sequence(["A", "B"])}, {"y": tensor(["X", "Y", "Z"][:2 + new_axis])}))
+    for count in (1, 2, 7):
+        pair.check(s=arrays(*[(3, 2)] * count))
+    pair.fails(lathe.Code.RUNTIME_FAILURE, "are joined", s=arrays((3, 2), (2, 3)))
+
+
+def test_parts_of_a_size_of_the_run():
+    pair = Pair(model_of([helper.make_node("SplitToSequence", ["x", "size"], ["s"], axis=1),
+                          helper.make_node("SequenceLength", ["s"], ["n"])],
+                         {"x": tensor(["N", "M", 2]), "size": tensor([], INT)},
+                         {"s": sequence(["N", "A", 2]), "n": tensor([], INT)}))
+    for width, size in [(6, 2), (7, 3), (1, 5), (5, 1)]:
+        pair.check(x=arrays((2, width, 2))[0], size=np.array(size))
+    pair.fails(lathe.Code.RUNTIME_FAILURE, "parts of 0", x=arrays((2, 3, 2))[0], size=np.array(0))
+
+
+def test_maps_over_lists_of_equal_length():
+    body = helper.make_graph(
+        [helper.make_node("Max", ["a", "b"], ["p"]), helper.make_node("Add", ["p", "k"], ["r"]),
+         helper.make_node("Shape", ["a"], ["size"])], "body",
+        [helper.make_tensor_value_info(n, FLOAT, s) for n, s in [("a", ["N", 3]), ("b", ["N", 3]), ("k", [3])]],
+        [helper.make_tensor_value_info("r", FLOAT, ["N", 3]), helper.make_tensor_value_info("size", INT, [2])])
+    pair = Pair(model_of([helper.make_node("SequenceMap", ["s", "t", "k"], ["y", "sizes"], body=body)],
+                         {"s": sequence(["N", 3]), "t": sequence(["N", 3]), "k": tensor([3])},
+                         {"y": sequence(["N", 3]), "sizes": sequence([2], INT)}))
+    for shapes in ([], [(4, 3)], [(1, 3), (0, 3), (70, 3)], [(n, 3) for n in range(100)]):
+        pair.check(s=arrays(*shapes), t=arrays(*shapes), k=arrays((3,))[0])
+    pair.fails(lathe.Code.RUNTIME_FAILURE, "lengths", s=arrays((1, 3)), t=[], k=arrays((3,))[0])
+
+
+def test_loops_that_collect_and_take():
+    """Each iteration appends what lies between two positions of x, and adds up what it finds at the end."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["go"]), helper.make_node("Add", ["i", "one"], ["end"]),
+         helper.make_node("Reshape", ["end", "vector"], ["ends"]), helper.make_node("Slice", ["x", "zero", "ends"], ["row"]),
+         helper.make_node("SequenceInsert", ["s_in", "row"], ["s_out"]), helper.make_node("SequenceAt", ["s_out", "last"], ["found"]),
+         helper.make_node("ReduceSum", ["found"], ["sum"], keepdims=0), helper.make_node("Add", ["sum", "total_in"], ["total_out"])],
+        "body", [helper.make_tensor_value_info("i", INT, []), helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+                 helper.make_value_info("s_in", sequence(["N"])), helper.make_tensor_value_info("total_in", FLOAT, [])],
+        [helper.make_tensor_value_info("go", TensorProto.BOOL, []), helper.make_value_info("s_out", sequence(["N"])),
+         helper.make_tensor_value_info("total_out", FLOAT, [])])
+    pair = Pair(model_of([helper.make_node("Loop", ["trips", "", "s", "start"], ["y", "total"], body=body)],
+                         {"s": sequence(["N"]), "x": tensor(["L"]), "trips": tensor([], INT), "start": tensor([])},
+                         {"y": sequence(["N"]), "total": tensor([])}, one=1, zero=[0], vector=[1], last=-1))
+    x = np.arange(200, dtype=np.float32)
+    for trips, shapes in [(0, [(2,)]), (1, []), (5, [(3,), (1,)]), (150, [])]:
+        pair.check(s=arrays(*shapes), x=x, trips=np.array(trips), start=np.array(1, np.float32))
+
+
+def branches(**sides):
+    return {name: helper.make_graph(nodes, name, [], [helper.make_value_info(out, kind)])
+            for name, (nodes, out, kind) in sides.items()}
+
+
+def test_branches_give_lists_of_different_lengths():
+    kind = sequence(["N"])
+    pair = Pair(model_of(
+        [helper.make_node("If", ["c"], ["y"], **branches(
+            then_branch=([helper.make_node("SequenceConstruct", ["x"], ["a"])], "a", kind),
+            else_branch=([helper.make_node("SequenceConstruct", ["x", "x", "x"], ["b"])], "b", kind))),
+         helper.make_node("SequenceLength", ["y"], ["n"])],
+        {"x": tensor(["K"]), "c": tensor([], TensorProto.BOOL)}, {"y": kind, "n": tensor([], INT)}))
+    for c in (True, False):
+        pair.check(x=arrays((4,))[0], c=np.array(c))
+
+
+def test_optionals():
+    """onnxruntime's optionals as inputs are not taken by its Python interface, so that results are told here."""
+    kind = optional(sequence(["N"]))
+    engine = lathe.compile(model_of([helper.make_node("OptionalHasElement", ["o"], ["has"]), helper.make_node("Identity", ["o"], ["p"])],
+                                    {"o": kind}, {"has": tensor([], TensorProto.BOOL), "p": kind}).SerializeToString())
+    context = engine.context(threads=1)
+    for value in (None, [], arrays((2,)), arrays((2,), (0,), (3,))):
+        got = context.run({"o": value})
+        assert bool(got["has"].numpy()) == (value is not None)
+        same(got["p"], value)
+    engine = lathe.compile(model_of([helper.make_node("OptionalGetElement", ["o"], ["x"]), helper.make_node("Neg", ["x"], ["y"])],
+                                    {"o": optional(tensor(["N"]))}, {"y": tensor(["N"])}).SerializeToString())
+    context = engine.context(threads=1)
+    for size in (0, 1, 9):
+        x = arrays((size,))[0]
+        same(context.run({"o": x})["y"].numpy(), -x)
+    with pytest.raises(lathe.Error, match="the optional has no value") as error:
+        context.run({"o": None})
+    assert error.value.code == lathe.Code.RUNTIME_FAILURE
+    with pytest.raises(lathe.Error, match="2 tensors for an optional of one"):
+        context.run({"o": arrays((1,), (1,))})
+
+
+def test_steps_give_lists():
+    context = lathe.compile(model_of([helper.make_node("Identity", ["s"], ["y"])], {"s": sequence(["N"])},
+                                     {"y": sequence(["N"])}).SerializeToString()).context(threads=1)
+    s = arrays((1,), (2,))
+    same(context.submit({"s": s}).wait()["y"], s)
