@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ._engine import Engine, Port
 
 Inputs = Union[Mapping[str, Any], Sequence[Any]]
-"""By name, or in the order of the entry: numpy arrays, numbers, or what speaks DLPack. By name, a sequence or an optional
-whose length only the run knows is a list of numpy arrays, or None."""
+"""By name, or in the order of the entry: numpy arrays, numbers, or what speaks DLPack. By name, a sequence or an
+optional whose length only the run knows is a list of numpy arrays, or None."""
 Call = Callable[[list[Array], list[Array], dict[str, Any]], None]
 Given = list[tuple[CTensor, Any]]
 """Inputs as C takes them, with what keeps them alive."""

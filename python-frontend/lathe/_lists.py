@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Inputs and outputs that are sequences or optionals whose length only a run knows: lists of arrays, or of an optional its
-value or None. An entry has each as the ports `x[]`, `x[].shapes` and, of an optional sequence, `x[].present` (lathe.h)."""
+"""Inputs and outputs that are sequences or optionals whose length only a run knows: lists of arrays, or of an optional
+its value or None. An entry has each as the ports `x[]`, `x[].shapes` and, of an optional sequence, `x[].present`
+(lathe.h)."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,8 @@ def list_names(ports: Iterable[str]) -> list[str]:
 def pack(value: Any, name: str, dtype: str, ports: Iterable[str]) -> dict[str, Array]:
     """The parts of a list by the names of their ports. An optional tensor may be given as it is, without a list."""
     tensors = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
-    arrays = [np.asarray(t) if isinstance(t, (np.ndarray, np.generic)) else np.asarray(t, numpy_dtype(dtype)) for t in tensors]
+    arrays = [np.asarray(t) if isinstance(t, (np.ndarray, np.generic)) else np.asarray(t, numpy_dtype(dtype))
+              for t in tensors]
     for at, array in enumerate(arrays):
         if BY_NUMPY.get(array.dtype.name) != dtype:
             raise Error(Code.USAGE, f"element type is {array.dtype}, expected {dtype}", f"input '{name}[{at}]'")

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sequences and optionals whose length only the run knows, one engine for all lengths, against onnxruntime."""
-import lathe
-import lathe.onnxruntime
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+
+import lathe
+import lathe.onnxruntime
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 RNG = np.random.default_rng(7)
@@ -33,6 +34,10 @@ def model_of(nodes, inputs, outputs, **constants):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     onnx.checker.check_model(model)
     return model
+
+
+def context_of(nodes, inputs, outputs):
+    return lathe.compile(model_of(nodes, inputs, outputs).SerializeToString()).context(threads=1)
 
 
 def arrays(*shapes):
@@ -64,7 +69,8 @@ class Pair:
         same(self.session.run(None, inputs), want)
         got = self.context.run(inputs)
         for output, value in zip(self.other.get_outputs(), want):
-            same(got[output.name] if isinstance(got[output.name], (list, type(None))) else got[output.name].numpy(), value)
+            result = got[output.name]
+            same(result if isinstance(result, list) else result.numpy(), value)
 
     def fails(self, code, text, **inputs):
         with pytest.raises(lathe.Error, match=text) as error:
@@ -83,13 +89,16 @@ def test_all_ops_at_any_length():
          helper.make_node("SequenceErase", ["t", "at"], ["u"]),
          helper.make_node("ConcatFromSequence", ["t"], ["joined"], axis=0)],
         {"s": sequence(["N"]), "x": tensor(["K"]), "at": tensor([], INT)},
-        {"t": sequence(["N"]), "n": tensor([], INT), "y": tensor(["A"]), "u": sequence(["N"]), "joined": tensor(["M"])}))
+        {"t": sequence(["N"]), "n": tensor([], INT), "y": tensor(["A"]), "u": sequence(["N"]),
+         "joined": tensor(["M"])}))
     for shapes in LENGTHS:
         for at in {0, -1 if shapes else 0, -len(shapes), len(shapes)}:
             pair.check(s=arrays(*shapes), x=arrays((2,))[0], at=np.array(at))
     two = arrays((2,), (1,))
-    pair.fails(lathe.Code.RUNTIME_FAILURE, "position 3 is out of range of a list of 2 tensors", s=two, x=two[0], at=np.array(3))
-    pair.fails(lathe.Code.USAGE, r"\[1x2\] where the model states \[\?\]", s=arrays((1, 2)), x=two[0], at=np.array(0))
+    pair.fails(lathe.Code.RUNTIME_FAILURE, "position 3 is out of range of a list of 2 tensors", s=two, x=two[0],
+               at=np.array(3))
+    pair.fails(lathe.Code.USAGE, r"\[1x2\] where the model states \[\?\]", s=arrays((1, 2)), x=two[0],
+               at=np.array(0))
     with pytest.raises(lathe.Error, match="expected f32"):
         pair.context.run({"s": [np.ones(2)], "x": two[0], "at": 0})
 
@@ -99,8 +108,9 @@ def test_errors_of_an_empty_list():
                          {"y": tensor([2, "M"])}))
     pair.check(s=arrays((2, 3), (2, 0), (2, 1)))
     pair.fails(lathe.Code.RUNTIME_FAILURE, "an empty list has nothing to join", s=[])
-    engine = Pair(model_of([helper.make_node("SequenceErase", ["s"], ["y"])], {"s": sequence(["N"])}, {"y": sequence(["N"])}))
-    engine.fails(lathe.Code.RUNTIME_FAILURE, "nothing to erase from an empty list", s=[])
+    pair = Pair(model_of([helper.make_node("SequenceErase", ["s"], ["y"])], {"s": sequence(["N"])},
+                         {"y": sequence(["N"])}))
+    pair.fails(lathe.Code.RUNTIME_FAILURE, "nothing to erase from an empty list", s=[])
 
 
 @pytest.mark.parametrize("axis, new_axis", [(0, 0), (1, 0), (-1, 0), (0, 1), (2, 1), (-1, 1)])
@@ -139,10 +149,14 @@ def test_maps_over_lists_of_equal_length():
 def test_loops_that_collect_and_take():
     """Each iteration appends what lies between two positions of x, and adds up what it finds at the end."""
     body = helper.make_graph(
-        [helper.make_node("Identity", ["c"], ["go"]), helper.make_node("Add", ["i", "one"], ["end"]),
-         helper.make_node("Reshape", ["end", "vector"], ["ends"]), helper.make_node("Slice", ["x", "zero", "ends"], ["row"]),
-         helper.make_node("SequenceInsert", ["s_in", "row"], ["s_out"]), helper.make_node("SequenceAt", ["s_out", "last"], ["found"]),
-         helper.make_node("ReduceSum", ["found"], ["sum"], keepdims=0), helper.make_node("Add", ["sum", "total_in"], ["total_out"])],
+        [helper.make_node("Identity", ["c"], ["go"]),
+         helper.make_node("Add", ["i", "one"], ["end"]),
+         helper.make_node("Reshape", ["end", "vector"], ["ends"]),
+         helper.make_node("Slice", ["x", "zero", "ends"], ["row"]),
+         helper.make_node("SequenceInsert", ["s_in", "row"], ["s_out"]),
+         helper.make_node("SequenceAt", ["s_out", "last"], ["found"]),
+         helper.make_node("ReduceSum", ["found"], ["sum"], keepdims=0),
+         helper.make_node("Add", ["sum", "total_in"], ["total_out"])],
         "body", [helper.make_tensor_value_info("i", INT, []), helper.make_tensor_value_info("c", TensorProto.BOOL, []),
                  helper.make_value_info("s_in", sequence(["N"])), helper.make_tensor_value_info("total_in", FLOAT, [])],
         [helper.make_tensor_value_info("go", TensorProto.BOOL, []), helper.make_value_info("s_out", sequence(["N"])),
@@ -175,16 +189,15 @@ def test_branches_give_lists_of_different_lengths():
 def test_optionals():
     """onnxruntime's optionals as inputs are not taken by its Python interface, so that results are told here."""
     kind = optional(sequence(["N"]))
-    engine = lathe.compile(model_of([helper.make_node("OptionalHasElement", ["o"], ["has"]), helper.make_node("Identity", ["o"], ["p"])],
-                                    {"o": kind}, {"has": tensor([], TensorProto.BOOL), "p": kind}).SerializeToString())
-    context = engine.context(threads=1)
+    context = context_of([helper.make_node("OptionalHasElement", ["o"], ["has"]),
+                          helper.make_node("Identity", ["o"], ["p"])],
+                         {"o": kind}, {"has": tensor([], TensorProto.BOOL), "p": kind})
     for value in (None, [], arrays((2,)), arrays((2,), (0,), (3,))):
         got = context.run({"o": value})
         assert bool(got["has"].numpy()) == (value is not None)
         same(got["p"], value)
-    engine = lathe.compile(model_of([helper.make_node("OptionalGetElement", ["o"], ["x"]), helper.make_node("Neg", ["x"], ["y"])],
-                                    {"o": optional(tensor(["N"]))}, {"y": tensor(["N"])}).SerializeToString())
-    context = engine.context(threads=1)
+    context = context_of([helper.make_node("OptionalGetElement", ["o"], ["x"]), helper.make_node("Neg", ["x"], ["y"])],
+                         {"o": optional(tensor(["N"]))}, {"y": tensor(["N"])})
     for size in (0, 1, 9):
         x = arrays((size,))[0]
         same(context.run({"o": x})["y"].numpy(), -x)
@@ -196,7 +209,6 @@ def test_optionals():
 
 
 def test_steps_give_lists():
-    context = lathe.compile(model_of([helper.make_node("Identity", ["s"], ["y"])], {"s": sequence(["N"])},
-                                     {"y": sequence(["N"])}).SerializeToString()).context(threads=1)
+    context = context_of([helper.make_node("Identity", ["s"], ["y"])], {"s": sequence(["N"])}, {"y": sequence(["N"])})
     s = arrays((1,), (2,))
     same(context.submit({"s": s}).wait()["y"], s)

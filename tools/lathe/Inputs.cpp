@@ -9,6 +9,7 @@
 #include "lathe/support/TensorList.h"
 
 #include <filesystem>
+#include <functional>
 #include <unistd.h>
 
 namespace fs = std::filesystem;
@@ -89,6 +90,40 @@ uint64_t hashOf(const std::string &text) {
   return hash;
 }
 
+bool isList(const std::vector<engine::Port> &ports, const std::string &name) {
+  return findPort(ports, name + kListValues) && findPort(ports, name + kListShapes);
+}
+
+/// What the ports are of, in the model's order: themselves, but a list once.
+std::vector<std::string> valueNames(const std::vector<engine::Port> &ports) {
+  std::vector<std::string> names;
+  for (const engine::Port &port : ports) {
+    std::string name = port.name.substr(0, port.name.rfind(kListValues));
+    if (!isList(ports, name))
+      names.push_back(port.name);
+    else if (names.empty() || names.back() != name)
+      names.push_back(name);
+  }
+  return names;
+}
+
+/// A SequenceProto or an OptionalProto, as the ports of a list.
+Status readList(const std::string &path, const std::vector<engine::Port> &ports, const std::string &name,
+                const std::function<void(const std::string &, HostTensor)> &take) {
+  // An optional tensor lies in its file as a sequence of one.
+  const bool isOptional = findPort(ports, name + kListPresent);
+  auto value = readValueProto(path, isOptional ? ValueKind::OptionalSequence : ValueKind::Sequence);
+  if (!value)
+    return value.status();
+  auto parts = partsOfList(ports, name, *value);
+  if (!parts)
+    return parts.status();
+  const char *suffixes[] = {kListValues, kListShapes, kListPresent};
+  for (size_t i = 0; i < (*parts)->size(); ++i)
+    take(name + suffixes[i], std::move((**parts)[i]));
+  return okStatus();
+}
+
 Status readDataFolder(const InputOptions &options, const engine::Plan &plan, InputFiles &files) {
   std::error_code error;
   if (!fs::is_directory(options.dataFolder, error))
@@ -98,9 +133,16 @@ Status readDataFolder(const InputOptions &options, const engine::Plan &plan, Inp
   };
   if (!fs::exists(path("input_", 0), error) && !fs::exists(path("output_", 0), error))
     return usageError("has neither input_0.pb nor output_0.pb", options.dataFolder);
+  const std::vector<std::string> inputs = valueNames(plan.inputs), outputs = valueNames(plan.outputs);
   for (size_t i = 0; fs::exists(path("input_", i), error); ++i) {
     if (options.skip.count(i))
       continue;
+    if (i < inputs.size() && isList(plan.inputs, inputs[i])) {
+      LATHE_RETURN_IF_ERROR(readList(path("input_", i), plan.inputs, inputs[i], [&](const std::string &port, HostTensor tensor) {
+        files.named[port] = std::move(tensor);
+      }));
+      continue;
+    }
     Result<NamedTensor> tensor = readTensorProto(path("input_", i));
     if (!tensor)
       return tensor.status();
@@ -111,10 +153,17 @@ Status readDataFolder(const InputOptions &options, const engine::Plan &plan, Inp
   }
   files.expected.resize(plan.outputs.size());
   for (size_t i = 0; fs::exists(path("output_", i), error); ++i) {
+    auto place = [&](const std::string &name) -> size_t { return findPort(plan.outputs, name) - plan.outputs.data(); };
+    if (i < outputs.size() && isList(plan.outputs, outputs[i])) {
+      LATHE_RETURN_IF_ERROR(readList(path("output_", i), plan.outputs, outputs[i], [&](const std::string &port, HostTensor tensor) {
+        files.expected[place(port)] = std::move(tensor);
+      }));
+      continue;
+    }
     Result<NamedTensor> tensor = readTensorProto(path("output_", i));
     if (!tensor)
       return tensor.status();
-    size_t at = i;
+    size_t at = i < outputs.size() ? place(outputs[i]) : plan.outputs.size();
     for (size_t o = 0; o < plan.outputs.size(); ++o)
       if (plan.outputs[o].name == tensor->name)
         at = o;
@@ -171,8 +220,8 @@ void InputOptions::addTo(Parser &parser) {
              "The sizes of a random input in this run alone: a model is compiled for all of its sizes",
              shapes);
   parser.add("data", "DIR",
-             "A folder like ONNX's test_data_set_0: inputs from input_*.pb, and results are "
-             "compared with output_*.pb",
+             "A folder like ONNX's test_data_set_0: inputs from input_*.pb, sequences and optionals too, and "
+             "results are compared with output_*.pb",
              dataFolder);
   parser.add("seed", "N",
              "Seed of inputs that no file gives (default 0): floats from [-1, 1), integers and "
@@ -189,9 +238,9 @@ CompileOptions InputOptions::fixing(CompileOptions options, const std::string &p
 Result<std::optional<std::vector<HostTensor>>> partsOfList(const std::vector<engine::Port> &ports, const std::string &name,
                                                            const std::optional<std::vector<HostTensor>> &tensors) {
   using Parts = std::optional<std::vector<HostTensor>>;
-  const engine::Port *values = findPort(ports, name + kListValues);
-  if (!values || !findPort(ports, name + kListShapes))
+  if (!isList(ports, name))
     return Parts();
+  const engine::Port *values = findPort(ports, name + kListValues);
   Result<std::vector<HostTensor>> parts = packList(tensors, values->dtype, findPort(ports, name + kListPresent));
   if (!parts)
     return Status(parts.status().code(), parts.status().message(), "'" + name + "': " + parts.status().location());

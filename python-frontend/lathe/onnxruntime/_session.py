@@ -295,10 +295,12 @@ class InferenceSession:
         if self._special or any(_nested.is_nested(argument.type) for argument in self._inputs):
             named = {port.name: port.dtype for port in engine.inputs()}
             lists = _lists.list_names(named)
-            inputs = [array for argument, value in zip(self._inputs, inputs)
-                      for name, array in (_lists.pack(value, argument.name, named[argument.name + _lists.VALUES], named).items()
-                                          if argument.name in lists else _nested.ports(value, argument.name))
-                      if name in named]
+            parts: list[tuple[str, Any]] = []
+            for argument, value in zip(self._inputs, inputs):
+                name = argument.name
+                parts += (_lists.pack(value, name, named[name + _lists.VALUES], named).items() if name in lists
+                          else _nested.ports(value, name))
+            inputs = [array for name, array in parts if name in named]
         try:
             return context or engine.context(self._device, threads=self._options.intra_op_num_threads), inputs
         except Error as error:
