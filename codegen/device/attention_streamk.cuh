@@ -39,7 +39,7 @@ struct StepShares {
 
 /// A head takes as long as so many steps beyond those of its keys: they are its first places. Without them a block might have a
 /// great many heads of one step each, as those of tokens that pad a batch are.
-constexpr u32 HEAD_COST = 4;
+constexpr u32 HEAD_COST = 8;
 
 /// So many steps of all blocks take as long as finding shares, and handing over and beginning anew in their midst, cost.
 constexpr u32 SHARES_COST = 10;
