@@ -21,9 +21,15 @@ LATHE_DEV i64 attentionListSize(i64 keys, int tile) { return (keys + tile - 1) /
 LATHE_DEV u32 attentionPlaces(u32 tiles, u32 blocks) { return 2 * ((tiles + blocks - 1) / blocks) + 1; }
 
 /// Writes order[block][place], tiles of queries, and behind the last of a block `tiles` once. `work(tile)` says how many
-/// tiles of keys it sees. `kept`: memory for a number of each tile. There are at most THREADS blocks.
-template <int THREADS, class Work> LATHE_DEV void attentionOrder(u32 tiles, u32 blocks, u32 *order, u32 *kept, Work work) {
-  __shared__ u32 counts[THREADS / 32];
+/// tiles of keys it sees, below 2^16. `far`: memory for a number of each tile, where they are too many for shared memory.
+/// There are at most THREADS blocks.
+template <int THREADS, class Work> LATHE_DEV void attentionOrder(u32 tiles, u32 blocks, u32 *order, u32 *far, Work work) {
+  constexpr u32 NEAR = 4096;
+  __shared__ u32 counts[THREADS / 32], nearTiles[NEAR];
+  __shared__ u16 nearWork[NEAR];
+  const bool isNear = tiles <= NEAR;
+  u32 *const kept = isNear ? nearTiles : far;
+  auto cost = [&](u32 t) { return isNear ? (u32)nearWork[t] : work(t); };
   const u32 thread = threadIdx.x, lane = thread % 32, warp = thread / 32, places = attentionPlaces(tiles, blocks);
   // How many of the threads before this one say so, and of all.
   u32 all = 0;
@@ -41,29 +47,35 @@ template <int THREADS, class Work> LATHE_DEV void attentionOrder(u32 tiles, u32 
     return n;
   };
   u32 total = 0;
-  for (u32 t = thread; t < tiles; t += THREADS) total += work(t);
+#pragma unroll 8
+  for (u32 t = thread; t < tiles; t += THREADS) {
+    const u32 mine = work(t);
+    if (isNear) nearWork[t] = (u16)mine;
+    total += mine;
+  }
   total = blockReduce<SumOp, THREADS>(total);
   const u32 isLong = 2 * (total / tiles) + 1;
-  u32 place = 0;
-  for (u32 pass = 0; pass < 2; ++pass)
-    for (u32 first = 0; first < tiles; first += THREADS) {
-      const u32 t = first + thread;
-      const bool mine = t < tiles && (work(t) >= isLong) == (pass == 0);
-      const u32 n = before(mine);
-      if (mine) kept[place + n] = t;
-      place += all;
-    }
+  u32 longs = 0; // behind which the others begin
+  for (u32 t = thread; t < tiles; t += THREADS) longs += cost(t) >= isLong;
+  longs = blockReduce<SumOp, THREADS>(longs);
+  for (u32 first = 0, longBefore = 0; first < tiles; first += THREADS) {
+    const u32 t = first + thread;
+    const bool mine = t < tiles && cost(t) >= isLong;
+    const u32 n = longBefore + before(mine);
+    if (t < tiles) kept[mine ? n : longs + t - n] = t;
+    longBefore += all;
+  }
   __syncthreads();
   u32 load = 0, count = 0;
   const bool isBlock = thread < blocks;
   for (u32 next = 0; next < tiles;) {
     const u32 open = isBlock && count + 1 < places ? load : 0xffffffffu, least = blockReduce<MinOp, THREADS>(open);
-    const bool gets = open != 0xffffffffu && open < least + work(kept[next]);
+    const bool gets = open != 0xffffffffu && open < least + cost(kept[next]);
     const u32 n = before(gets);
     if (gets && next + n < tiles) {
       const u32 t = kept[next + n];
       order[thread * places + count++] = t;
-      load += work(t);
+      load += cost(t);
     }
     next += all;
   }

@@ -83,4 +83,13 @@ TEST(Emulation, TilesOfOneKindAreDealtOutInTurn) {
   EXPECT_EQ(all[5], (std::vector<u32>{5, 11, 17}));
 }
 
+TEST(Emulation, MoreTilesThanSharedMemoryHoldsAreDealtOut) {
+  std::vector<u32> work; // of five heads
+  for (u32 t = 0; t < 4500; ++t)
+    work.push_back(t % 900 == 0 ? 128 : 9 + t % 4);
+  const u32 blocks = 60, share = std::accumulate(work.begin(), work.end(), 0u) / blocks;
+  for (const std::vector<u32> &tiles : dealt(work, blocks))
+    EXPECT_LE(std::accumulate(tiles.begin(), tiles.end(), 0u, [&](u32 sum, u32 t) { return sum + work[t]; }), share + 24);
+}
+
 } // namespace
