@@ -34,6 +34,7 @@ struct Attention {
   mlir::Value seenAt(Evaluator &e, const Indices &at);
   mlir::Value addedAt(Evaluator &e, const Indices &at);
   mlir::Value throughAt(Evaluator &e, const Indices &at);
+  void boxHole();
   void listHoles();
   void maskHoles();
   void keyMaskHole();

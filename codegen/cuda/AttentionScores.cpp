@@ -9,6 +9,8 @@
 
 #include "AttentionHoles.h"
 
+#include "../tile/Ranges.h"
+
 using namespace mlir;
 
 namespace lathe::codegen {
@@ -143,8 +145,45 @@ Value Attention::throughAt(Evaluator &e, const Indices &at) {
   return through;
 }
 
+/// What is seen in boxes of queries and keys, as far as that can be told without looking score by score.
+void Attention::boxHole() {
+  constexpr int64_t kLanes = 8, kMost = 256; // a line of a tile, or as many blocks of a table
+  bool tells = false;
+  holes.method("seenInBox", {"b", "h", "q", "lastQ", "k", "lastK"}, IntegerType::get(op.getContext(), 32), kLanes,
+               [&](Evaluator &e, ValueRange p) -> Value {
+                 IndexMath &ix = e.ix;
+                 using P = arith::CmpIPredicate;
+                 Extent queries(ix.mul(p[2], kLanes), p[3]), keys(ix.mul(p[4], kLanes), p[5]);
+                 Box box{Extent(p[0]), Extent(p[1]), queries, keys};
+                 std::vector<DimExpr> space = dimsOf(op.getY());
+                 space[3] = dimOf(op.getK(), 2);
+                 Ranges ranges(e, space[3], kMost);
+                 Value no = ix.constant(e.b.getBoolAttr(false)), yes = ix.constant(e.b.getBoolAttr(true));
+                 Ranges::Truth seen{yes, yes};
+                 auto also = [&](Ranges::Truth more) { seen = {ranges.both(seen.all, more.all), ranges.both(seen.any, more.any)}; };
+                 if (op.getMask())
+                   also(ranges.truth(op.getMask(), ranges.broadcast(op.getMask(), space, box)));
+                 if (Value mine = op.getQueryDocuments()) {
+                   Value theirs = op.getKeyDocuments();
+                   also(ranges.equal(mine, ranges.broadcast(mine, {space[0], space[2]}, {box[0], queries}), theirs,
+                                     ranges.broadcast(theirs, {space[0], space[3]}, {box[0], keys})));
+                 }
+                 if (op.getStarts() || op.getWindowLeft()) { // later queries do not see earlier keys
+                   Value first = attentionBegin(e, op, box[0].first, queries.first), last = attentionBegin(e, op, box[0].first, queries.last);
+                   also({ix.cmp(P::sge, keys.first, last), ix.cmp(P::sge, keys.last, first)});
+                 }
+                 if (op.getBias())
+                   also({no, yes});
+                 tells = !IndexMath::constantOf(seen.any) || !IndexMath::constantOf(seen.all);
+                 auto number = [&](int64_t n) { return e.constantInt(e.b.getI32Type(), n); };
+                 return e.select(seen.all, number(1), e.select(seen.any, number(4), number(2)));
+               });
+  holes.line("static constexpr int kBoxLanes = " + Twine(tells ? kLanes : 0) + ";");
+}
+
 /// The holes of attention_blocks.cuh, and where the lists lie that it makes.
 void Attention::listHoles() {
+  boxHole();
   Type flag = IntegerType::get(op.getContext(), 1);
   int64_t lanes = Holes::epilogueLanes(op.getK(), dimOf(op.getK(), 2), 8);
   holes.line("static constexpr int kMaskLanes = " + Twine(lanes) + ";");

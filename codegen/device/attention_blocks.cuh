@@ -11,10 +11,27 @@
 //   static constexpr int kMaskLanes;   1, or a number of keys that the mask is read for at once
 //   Vec<bool, kMaskLanes> through(i64 b, i64 h, i64 q, i64 piece);   of keys piece * kMaskLanes on
 //   i64 keyEnd(i64 b, i64 h, i64 q);   keys from here on are not seen
+//   static constexpr int kBoxLanes;    0, or what the first queries and keys of boxes are multiples of:
+//   i32 seenInBox(i64 b, i64 h, i64 q, i64 lastQ, i64 k, i64 lastK);   queries q * kBoxLanes to lastQ, likewise keys
+//
+// seenInBox tells what the mask lets through as an AttentionFound. A thread asks it for each tile first, a warp then for the
+// parts of tiles of which nothing was told; the mask itself is looked at where that does not tell either.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_ATTENTION_BLOCKS
 #define LATHE_DEVICE_ATTENTION_BLOCKS
+
+/// Bits: a key is seen, one is not; alone, it cannot be told what is.
+enum AttentionFound { FOUND_SEEN = 1, FOUND_HIDDEN = 2, FOUND_UNTOLD = 4 };
+
+/// What is found in queries [q0, q1) and keys [k0, k1); keys may be fewer.
+template <class H> LATHE_DEV u32 attentionFound(const H &h, i64 b, i64 head, i64 q0, i64 q1, i64 k0, i64 k1, i64 keys) {
+  // Later queries see as many keys at least.
+  const i64 most = minIndex(keys, h.keyEnd(b, head, q1 - 1)), fewest = minIndex(keys, h.keyEnd(b, head, q0));
+  if (k0 >= most) return FOUND_HIDDEN;
+  const u32 found = (u32)h.seenInBox(b, head, q0 / H::kBoxLanes, q1 - 1, k0 / H::kBoxLanes, minIndex(k1, keys) - 1);
+  return found == FOUND_SEEN && k1 > fewest ? FOUND_SEEN | FOUND_HIDDEN : found;
+}
 
 /// The grid is tiles of queries, heads and batches of the mask; shared memory: a byte for each tile
 /// of keys.
@@ -26,15 +43,33 @@ LATHE_DEV void attentionBlocks(const H &h, i64 queries, i64 keys, u16 *lists) {
   constexpr int WIDE = ACROSS < 32 ? ACROSS : 32, DOWN = 32 / WIDE, AHEAD = 8;
   static_assert(KEYS % LANES == 0, "whole pieces of the mask");
   LATHE_DYNAMIC_SHARED(shared);
-  u8 *const kinds = shared; // 0: nothing is seen, 1: something, 2: everything
+  u8 *const kinds = shared; // AttentionFound
   const i64 q0 = (i64)blockIdx.x * QUERIES, head = blockIdx.y, b = blockIdx.z;
   const int rows = (int)minIndex(queries - q0, QUERIES), lane = threadIdx.x % 32;
   const i64 end = maxIndex(0, minIndex(keys, h.keyEnd(b, head, q0 + rows - 1)));
   const int tiles = (int)((end + KEYS - 1) / KEYS);
+  if constexpr (H::kBoxLanes > 0) {
+    for (int tile = threadIdx.x; tile < tiles; tile += THREADS)
+      kinds[tile] = (u8)attentionFound(h, b, head, q0, q0 + rows, (i64)tile * KEYS, (i64)(tile + 1) * KEYS, keys);
+    __syncthreads();
+  }
   for (int tile = threadIdx.x / 32; tile < tiles; tile += THREADS / 32) {
     const i64 k0 = (i64)tile * KEYS;
-    u32 found = 0; // 1: a key that is seen, 2: one that is not
-    for (int first = 0; first < ACROSS && found != 3; first += WIDE) {
+    u32 found = 0;
+    bool told = false;
+    if constexpr (H::kBoxLanes > 0) {
+      constexpr int PART_QUERIES = QUERIES / 8, PART_KEYS = KEYS / 4; // of a lane
+      static_assert(PART_QUERIES % H::kBoxLanes == 0 && PART_KEYS % H::kBoxLanes == 0, "parts begin at multiples of lanes");
+      if (kinds[tile] != FOUND_UNTOLD) continue;
+      const int top = lane / 4 * PART_QUERIES, below = top + PART_QUERIES < rows ? top + PART_QUERIES : rows;
+      const i64 left = k0 + lane % 4 * PART_KEYS;
+      if (top < rows) // keys behind the last count as hidden
+        found = left < keys ? attentionFound(h, b, head, q0 + top, q0 + below, left, left + PART_KEYS, keys) : FOUND_HIDDEN;
+      found = warpReduce<OrOp>(found);
+      told = !(found & FOUND_UNTOLD);
+      found &= FOUND_SEEN | FOUND_HIDDEN;
+    }
+    for (int first = 0; first < ACROSS && found != 3 && !told; first += WIDE) {
       // Rows and pieces behind the last are looked at as those, so that all is read at once.
       const int piece = first + lane % WIDE < ACROSS ? first + lane % WIDE : ACROSS - 1, column = piece * LANES;
       const i64 mine = minIndex(k0 + column, keys - 1) / LANES;
@@ -51,12 +86,13 @@ LATHE_DEV void attentionBlocks(const H &h, i64 queries, i64 keys, u16 *lists) {
             some |= one;
             all &= one;
           }
-          found |= (some ? 1 : 0) | (all ? 0 : 2);
+          found |= (some ? FOUND_SEEN : 0) | (all ? 0 : FOUND_HIDDEN);
         }
         found = warpReduce<OrOp>(found);
       }
     }
-    if (lane == 0) kinds[tile] = (u8)(found == 3 ? 1 : found == 1 ? 2 : 0);
+    __syncwarp(); // all lanes have read what was known
+    if (lane == 0) kinds[tile] = (u8)found;
   }
   __syncthreads();
   if (threadIdx.x >= 32) return;
@@ -64,16 +100,16 @@ LATHE_DEV void attentionBlocks(const H &h, i64 queries, i64 keys, u16 *lists) {
   u16 *const list = lists + (((i64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * size;
   u32 count = 0, partial = 0;
   for (int first = 0; first < tiles; first += 32) {
-    const int tile = first + lane, kind = tile < tiles ? kinds[tile] : 0;
-    u32 place = kind != 0; // of this lane and those before it
+    const int tile = first + lane, kind = tile < tiles ? kinds[tile] : FOUND_HIDDEN;
+    u32 place = kind & FOUND_SEEN; // of this lane and those before it
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
       const u32 before = shuffleFrom32(place, lane >= d ? lane - d : 0);
       place += lane >= d ? before : 0;
     }
-    if (kind != 0) list[count + place] = (u16)(2 * tile + (kind == 1));
+    if (kind & FOUND_SEEN) list[count + place] = (u16)(2 * tile + (kind == 3));
     count += shuffleFrom32(place, 31);
-    partial += (u32)countBits(warpBits(kind == 1));
+    partial += (u32)countBits(warpBits(kind == 3));
   }
   if (lane != 0) return;
   list[0] = (u16)(count > 0 ? count : 1);

@@ -132,7 +132,7 @@ static void addLists(const KernelDesc &desc, int64_t queries, int64_t keys, int6
   lists.grid[0] = rows;
   lists.grid[1] = desc.maskDims[1];
   lists.grid[2] = desc.maskDims[0];
-  lists.block[0] = 1024;
+  lists.block[0] = 512; // bounds of what a mask lets through take registers
   lists.sharedBytes = tiles;
   LaunchSpec order = spec.launches[0];
   order.function += "_order";

@@ -86,8 +86,8 @@ struct Attention {
         any = ranges.truth(op.getMask(), ranges.broadcast(op.getMask(), space, box)).any;
       if (Value mine = op.getQueryDocuments()) {
         Value theirs = op.getKeyDocuments();
-        Value same = ranges.mayEqual(mine, ranges.broadcast(mine, {space[0], space[2]}, {box[0], box[2]}), theirs,
-                                     ranges.broadcast(theirs, {space[0], space[3]}, {box[0], box[3]}));
+        Value same = ranges.equal(mine, ranges.broadcast(mine, {space[0], space[2]}, {box[0], box[2]}), theirs,
+                                  ranges.broadcast(theirs, {space[0], space[3]}, {box[0], box[3]})).any;
         any = ranges.both(any, same);
       }
       tells = !IndexMath::constantOf(any);

@@ -101,35 +101,38 @@ Ranges::Truth Ranges::compare(CompareOp op, const Box &box) {
   auto less = [&](const Numbers &p, const Numbers &q, P than) {
     return Truth{ix.cmp(than, p.most, q.least), ix.cmp(than, p.least, q.most)};
   };
-  auto equal = [&] {
-    return Truth{both(ix.cmp(P::eq, x->least, y->most), ix.cmp(P::eq, x->most, y->least)),
-                 both(ix.cmp(P::sle, x->least, y->most), ix.cmp(P::sle, y->least, x->most))};
-  };
   Truth is;
   switch (op.getPredicate()) {
   case Predicate::Lt: is = less(*x, *y, P::slt); break;
   case Predicate::Le: is = less(*x, *y, P::sle); break;
   case Predicate::Gt: is = less(*y, *x, P::slt); break;
   case Predicate::Ge: is = less(*y, *x, P::sle); break;
-  case Predicate::Eq: is = equal(); break;
+  case Predicate::Eq: is = equal(*x, *y); break;
   case Predicate::Ne: {
-    Truth same = equal();
+    Truth same = equal(*x, *y);
     is = {opposite(same.any), opposite(same.all)};
     break;
   }
   }
-  for (const Numbers &n : {*x, *y})
+  return whereWithin(is, *x, *y);
+}
+
+Ranges::Truth Ranges::whereWithin(Truth is, const Numbers &x, const Numbers &y) {
+  for (const Numbers &n : {x, y})
     if (n.within)
       is = {both(is.all, n.within), either(is.any, opposite(n.within))};
   return is;
 }
 
-Value Ranges::mayEqual(Value v, const Box &box, Value w, const Box &other) {
+Ranges::Truth Ranges::equal(const Numbers &x, const Numbers &y) {
   using P = arith::CmpIPredicate;
+  return {both(ix.cmp(P::eq, x.least, y.most), ix.cmp(P::eq, x.most, y.least)),
+          both(ix.cmp(P::sle, x.least, y.most), ix.cmp(P::sle, y.least, x.most))};
+}
+
+Ranges::Truth Ranges::equal(Value v, const Box &box, Value w, const Box &other) {
   MaybeNumbers x = numbers(v, box), y = numbers(w, other);
-  if (!x || !y || x->within || y->within)
-    return truthOf(true);
-  return both(ix.cmp(P::sle, x->least, y->most), ix.cmp(P::sle, y->least, x->most));
+  return x && y ? whereWithin(equal(*x, *y), *x, *y) : unknown();
 }
 
 //===- Integers -----------------------------------------------------------------------===//
@@ -355,6 +358,15 @@ SmallVector<Value> Ranges::overBox(Value v, const Box &box, ValueRange inits,
   return from({}, inits);
 }
 
+/// Whether a box has at most `most` elements.
+Value Ranges::isFew(const Box &box) {
+  Value count = ix.cst(1);
+  for (const Extent &x : box)
+    if (!x.one())
+      count = ix.mul(count, ix.add(ix.sub(x.last, x.first), 1));
+  return ix.cmp(arith::CmpIPredicate::sle, count, ix.cst(most));
+}
+
 Ranges::Truth Ranges::truthByElement(Value v, const Box &box) {
   if (llvm::all_of(box, [](const Extent &x) { return x.one(); })) {
     Indices at;
@@ -363,12 +375,16 @@ Ranges::Truth Ranges::truthByElement(Value v, const Box &box) {
     Value is = e.lane(e.eval(v, at), 0);
     return {is, is};
   }
+  auto look = [&] {
+    return overBox(v, box, {truthOf(true), truthOf(false)}, [&](Value x, ValueRange args) {
+      auto joined = [&](vector::CombiningKind kind) { return e.isVector(x) ? e.make<vector::ReductionOp>(kind, x) : x; };
+      return SmallVector<Value>{e.make<arith::AndIOp>(args[0], joined(vector::CombiningKind::AND)),
+                                e.make<arith::OrIOp>(args[1], joined(vector::CombiningKind::OR))};
+    });
+  };
+  Type flag = e.b.getI1Type();
   SmallVector<Value> found =
-      overBox(v, box, {truthOf(true), truthOf(false)}, [&](Value x, ValueRange args) {
-        auto joined = [&](vector::CombiningKind kind) { return e.isVector(x) ? e.make<vector::ReductionOp>(kind, x) : x; };
-        return SmallVector<Value>{e.make<arith::AndIOp>(args[0], joined(vector::CombiningKind::AND)),
-                                  e.make<arith::OrIOp>(args[1], joined(vector::CombiningKind::OR))};
-      });
+      most ? e.ifElse(isFew(box), {flag, flag}, look, [&] { return SmallVector<Value>{truthOf(false), truthOf(true)}; }) : look();
   return {found[0], found[1]};
 }
 
@@ -382,13 +398,20 @@ Ranges::Numbers Ranges::numbersByElement(Value v, const Box &box) {
     Value is = number(e.lane(e.eval(v, at), 0));
     return {is, is, kAnything, {}};
   }
-  Value least = e.splat(e.constantInt(e.b.getI64Type(), INT64_MAX)), most = e.splat(e.constantInt(e.b.getI64Type(), INT64_MIN));
-  SmallVector<Value> found = overBox(v, box, {least, most}, [&](Value x, ValueRange args) {
-    Value wide = e.splat(e.cast(x, elementTypeOf(v), e.b.getI64Type(), false));
-    return SmallVector<Value>{e.make<arith::MinSIOp>(args[0], wide), e.make<arith::MaxSIOp>(args[1], wide)};
-  });
-  auto one = [&](ReduceKind kind, Value x) { return e.toIndex(e.horizontal(kind, x, false), false); };
-  return {one(ReduceKind::Min, found[0]), one(ReduceKind::Max, found[1]), kAnything, {}};
+  auto look = [&] {
+    Value least = e.splat(e.constantInt(e.b.getI64Type(), INT64_MAX)), greatest = e.splat(e.constantInt(e.b.getI64Type(), INT64_MIN));
+    SmallVector<Value> found = overBox(v, box, {least, greatest}, [&](Value x, ValueRange args) {
+      Value wide = e.splat(e.cast(x, elementTypeOf(v), e.b.getI64Type(), false));
+      return SmallVector<Value>{e.make<arith::MinSIOp>(args[0], wide), e.make<arith::MaxSIOp>(args[1], wide)};
+    });
+    auto one = [&](ReduceKind kind, Value x) { return e.toIndex(e.horizontal(kind, x, false), false); };
+    return SmallVector<Value>{one(ReduceKind::Min, found[0]), one(ReduceKind::Max, found[1])};
+  };
+  Type index = e.b.getIndexType();
+  Value few = most ? isFew(box) : Value();
+  SmallVector<Value> found =
+      few ? e.ifElse(few, {index, index}, look, [&] { return SmallVector<Value>{ix.cst(0), ix.cst(0)}; }) : look();
+  return {found[0], found[1], kAnything, few};
 }
 
 } // namespace lathe::codegen

@@ -28,8 +28,9 @@ using Box = llvm::SmallVector<Extent, 6>;
 class Ranges {
 public:
   /// `keys`: the size of what lies one after another in a box. What has it as its last dimension is not looked at
-  /// element by element, unless it is in memory.
-  Ranges(Evaluator &e, const DimExpr &keys) : e(e), ix(e.ix), keys(keys) {}
+  /// element by element, unless it is in memory. `most`: larger boxes are not looked at element by element at all; 0: any
+  /// is. Boxes show their sizes at run time.
+  Ranges(Evaluator &e, const DimExpr &keys, int64_t most = 0) : e(e), ix(e.ix), keys(keys), most(most) {}
 
   /// Of truth values (i1) in a box.
   struct Truth {
@@ -37,8 +38,8 @@ public:
   };
   /// A value of i1. What is not understood gives {false, true}, both constant.
   Truth truth(mlir::Value v, const Box &box);
-  /// Whether integers of v in a box may equal some of w in another: values of one type.
-  mlir::Value mayEqual(mlir::Value v, const Box &box, mlir::Value w, const Box &other);
+  /// Whether integers of v in a box equal all or any of those of w in another: values of one type.
+  Truth equal(mlir::Value v, const Box &box, mlir::Value w, const Box &other);
   /// Both of two conditions; constants fold.
   mlir::Value both(mlir::Value x, mlir::Value y);
   /// The box of an operand that broadcasts to sizes `full`.
@@ -50,7 +51,7 @@ private:
   struct Numbers {
     mlir::Value least, most;
     int64_t bound;       ///< of the magnitude; kAnything: none
-    mlir::Value within;  ///< i1: whether `bound` holds; null: it does
+    mlir::Value within;  ///< i1: whether all this holds; null: it does
   };
   static constexpr int64_t kAnything = std::numeric_limits<int64_t>::max();
   using MaybeNumbers = std::optional<Numbers>;
@@ -58,6 +59,8 @@ private:
   MaybeNumbers numbers(mlir::Value v, const Box &box);
   MaybeNumbers arithmetic(mlir::Operation *op, const Box &box);
   Truth compare(CompareOp op, const Box &box);
+  Truth equal(const Numbers &x, const Numbers &y);
+  Truth whereWithin(Truth is, const Numbers &x, const Numbers &y);
   Truth otherTruth(mlir::Value v, const Box &box);
   MaybeNumbers bounded(MaybeNumbers x, mlir::Value v);
   MaybeNumbers fitted(Numbers x, mlir::Value v);
@@ -67,6 +70,7 @@ private:
   bool isInMemory(mlir::Value v) const { return llvm::isa<mlir::BlockArgument>(v); }
   Truth truthByElement(mlir::Value v, const Box &box);
   Numbers numbersByElement(mlir::Value v, const Box &box);
+  mlir::Value isFew(const Box &box);
   llvm::SmallVector<mlir::Value> overBox(mlir::Value v, const Box &box, mlir::ValueRange inits,
                                          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value, mlir::ValueRange)> body);
 
@@ -79,6 +83,7 @@ private:
   Evaluator &e;
   IndexMath &ix;
   DimExpr keys;
+  int64_t most;
 };
 
 } // namespace lathe::codegen

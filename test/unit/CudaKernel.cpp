@@ -114,8 +114,13 @@ CudaBatch::~CudaBatch() {
 std::string CudaBatch::add(const CudaCase &c, const std::string &target) {
   CudaKernel k = cudaKernel(context, c, target);
   if (k.error.empty())
-    kernels[k.spec.launches.back().function] = k;
+    addKernel(k);
   return k.error;
+}
+
+void CudaBatch::addKernel(CudaKernel kernel) {
+  const std::string name = kernel.spec.launches.back().function;
+  kernels[name] = std::move(kernel);
 }
 
 const CudaKernel *CudaBatch::find(const std::string &name) const {

@@ -53,6 +53,8 @@ public:
   }
   /// "" or why there is none.
   std::string add(const CudaCase &c, const std::string &target = "sm_90a");
+  /// A kernel that a test has generated and changed.
+  void addKernel(CudaKernel kernel);
   /// Compiles everything that was added; "" or the compiler's message.
   std::string build();
   const CudaKernel *find(const std::string &name) const;

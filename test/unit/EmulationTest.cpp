@@ -703,9 +703,10 @@ TEST(Emulation, AttentionOfFewQueries) {
   checkAttentionTiles<bf16, 32, 32, false, true, 1, 4>(1, 4, 4, 1, 30, 100); // as long as all keys
 }
 
-/// A mask whose keys [from, to) of a query are seen.
-template <int LANES> struct ListedMask {
-  static constexpr int kMaskLanes = LANES;
+/// A mask whose keys [from, to) of a query are seen. BOX: of boxes it tells what is seen where that is the same in all of it;
+/// VAGUE: not of every other one of those.
+template <int LANES, int BOX, bool VAGUE> struct ListedMask {
+  static constexpr int kMaskLanes = LANES, kBoxLanes = BOX;
   i64 keys, shift;
   bool causal;
   u16 *lists;
@@ -716,15 +717,22 @@ template <int LANES> struct ListedMask {
       v.v[e] = at(b, h, q, piece * LANES + e);
     return v;
   }
+  i32 seenInBox(i64 b, i64 h, i64 q, i64 lastQ, i64 k, i64 lastK) const {
+    u32 found = 0;
+    for (i64 row = q * BOX; row <= lastQ; ++row)
+      for (i64 column = k * BOX; column <= lastK; ++column)
+        found |= at(b, h, row, column) ? FOUND_SEEN : FOUND_HIDDEN;
+    return found == 3 || (VAGUE && (q + k) % 2) ? FOUND_UNTOLD : static_cast<i32>(found);
+  }
   i64 keyEnd(i64, i64, i64 q) const { return causal ? std::max<i64>(0, std::min(keys, q + shift)) : keys; }
 };
 template <class H> void listsKernel(H h, i64 queries) { attentionBlocks<16, 32, 64>(h, queries, h.keys, h.lists); }
 
-template <int LANES> void checkLists(i64 queries, i64 keys, i64 shift, bool causal) {
+template <int LANES, int BOX, bool VAGUE> void checkLists(i64 queries, i64 keys, i64 shift, bool causal) {
   const i64 rows = (queries + 15) / 16, size = attentionListSize(keys, 32), heads = 2, batches = 3;
   Buffer<u16> lists(rows * size * heads * batches);
-  ListedMask<LANES> h{keys, shift, causal, lists.data};
-  ASSERT_EQ(run_emulated(listsKernel<ListedMask<LANES>>, dim3(rows, heads, batches), 64, (keys + 31) / 32, h, queries), "");
+  ListedMask<LANES, BOX, VAGUE> h{keys, shift, causal, lists.data};
+  ASSERT_EQ(run_emulated(listsKernel<decltype(h)>, dim3(rows, heads, batches), 64, (keys + 31) / 32, h, queries), "");
   for (i64 i = 0; i < rows * heads * batches; ++i) {
     const i64 row = i % rows, head = i / rows % heads, b = i / rows / heads;
     const u16 *list = lists.data + i * size;
@@ -747,11 +755,17 @@ template <int LANES> void checkLists(i64 queries, i64 keys, i64 shift, bool caus
   }
 }
 
+template <int BOX, bool VAGUE> void checkListsByBoxes() {
+  checkLists<8, BOX, VAGUE>(70, 304, 0, false);
+  checkLists<2, BOX, VAGUE>(33, 1358, 0, false); // more tiles than lanes
+  checkLists<1, BOX, VAGUE>(37, 211, 5, true);
+  checkLists<4, BOX, VAGUE>(16, 32, -20, true); // nothing is seen
+}
 TEST(Emulation, ListsOfTilesThatAMaskLetsThrough) {
-  checkLists<8>(70, 304, 0, false);
-  checkLists<2>(33, 1358, 0, false); // more tiles than lanes
-  checkLists<1>(37, 211, 5, true);
-  checkLists<4>(16, 32, -20, true); // nothing is seen
+  checkListsByBoxes<0, false>(); // score by score
+  checkListsByBoxes<1, false>();
+  checkListsByBoxes<2, false>();
+  checkListsByBoxes<2, true>();
 }
 
 /// Every code of 8 bits in every place of a vector.

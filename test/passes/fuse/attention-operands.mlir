@@ -92,7 +92,7 @@ module attributes {lathe.target = "sm_90a"} {
   // Documents: a launch ahead lists the tiles of keys that a tile of queries sees, another one deals these out.
   // CHECK-LABEL: @documents
   // CHECK: buffer work readwrite ui8 [5808]
-  // CHECK-SAME: launch \22[[NAME:.*]]_lists\22 grid [16, 1, 2] block [1024, 1, 1] shared [16]
+  // CHECK-SAME: launch \22[[NAME:.*]]_lists\22 grid [16, 1, 2] block [512, 1, 1] shared [16]
   // CHECK-SAME: launch \22[[NAME]]_order\22 grid [1, 1, 1] block [256, 1, 1]
   // CHECK-SAME: launch \22[[NAME]]\22
   // CHECK-SAME: workspace
