@@ -49,16 +49,15 @@ static int64_t stepsOf(const KernelConfig &c, int64_t units) {
   const int64_t warps = c.threads / 32 * c.cluster;
   return (units + warps - 1) / warps;
 }
+/// Registers of A: a word for each two elements of 16, of each eight rows.
+static int64_t wordsOfStep(const KernelConfig &c, int64_t bits) { return (bits == 4 ? 8 : 4) * (c.rows / 8); }
 static int64_t mostSteps(const KernelConfig &c, int64_t bits) {
-  // Registers of A: a word for each two elements of 16, of each eight rows.
-  const int64_t words = bits == 4 ? 8 : 4, most = c.threads <= 256 ? 128 : 64;
-  return most / (words * (c.rows / 8));
+  return (c.threads <= 256 ? 128 : 64) / wordsOfStep(c, bits);
 }
 
-/// Clusters that run at a time: those of more than two blocks leave some multiprocessors of a GPC idle.
+/// Clusters that run at a time: those of more than two blocks leave some multiprocessors of a GPC idle, 12 of an H200's 132.
 static int64_t clustersOf(const Target &target, int64_t cluster) {
-  constexpr int64_t kGroup = 16;
-  return cluster <= 2 ? target.smCount / cluster : target.smCount / kGroup * (kGroup / cluster);
+  return cluster <= 2 ? target.smCount / cluster : target.smCount * 10 / 11 / cluster;
 }
 
 /// Tiles after which the warps of a block meet, of so many in all.
@@ -81,10 +80,12 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
   };
   if (c.threads == 1) {
     // In units of K that the busiest multiprocessor has: tiles and their ends, where warps and blocks meet, what A
-    // takes to get there, warps to begin and clusters to be there. Fitted to test/perf/gpu/results/int4-h200.log.
+    // takes to get there, warps to begin and clusters to be there and to meet. Fewer than 12 warps hide less; more
+    // than 8 lack registers for much of A. Fitted to test/perf/gpu/results/int4-packed-h200.log.
+    constexpr int64_t kWordsOfMany = 48;
     double least = std::numeric_limits<double>::infinity();
     KernelConfig best = c;
-    for (int64_t cluster : {1, 2})
+    for (int64_t cluster : {1, 2, 4})
       for (int64_t warps = 16; warps >= 8; --warps) {
         KernelConfig now = c;
         now.threads = 32 * warps;
@@ -92,10 +93,10 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
         const int64_t steps = stepsOf(now, units), rows = std::min(p.rows.hi, c.rows);
         if (steps > mostSteps(now, bits) || (cluster - 1) * warps * steps >= units)
           continue;
-        const int64_t turns = tilesOf(cluster), batch = batchOf(now, turns);
-        double time = double(turns) * (double(steps * warps) * (warps < 12 ? 1.12 : 1.0) + 2) +
-                      double((turns + batch - 1) / batch * 10 + 6 * warps) +
-                      0.25 * double(rows * steps * warps) + (cluster > 1 ? 80 : 0);
+        const int64_t turns = tilesOf(cluster), batch = batchOf(now, turns), meets = (turns + batch - 1) / batch;
+        const bool slow = warps < 12 || (warps > 8 && steps * wordsOfStep(now, bits) > kWordsOfMany);
+        double time = double(turns) * (double(steps * warps) * (slow ? 1.08 : 1.0) + 2) + double(meets * 10 + 6 * warps) +
+                      0.25 * double(rows * steps * warps) + double(cluster > 1 ? 60 * (meets + 1) : 0);
         // Groups that do not begin with a warp's part of K cost it a scale for each unit.
         if (const int64_t group = p.b.codeGroup / unitOf(bits); group > 1 && steps % group != 0)
           time *= 1.15;
@@ -115,7 +116,7 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
   if (c.stages == 0)
     for (c.stages = 2; c.stages * c.tileK * c.threads / 32 < 128 && c.stages < tilesOf(c.cluster);)
       ++c.stages; // pieces of 512 bytes under way
-  if ( sharedBytes(c, {}) > p.target.sharedPerBlock)
+  if (sharedBytes(c, {}) > p.target.sharedPerBlock)
     return {};
   const DimExpr clusters = DimExpr::min(DimExpr::ceilDiv(p.sizes.n, DimExpr(16)), DimExpr(clustersOf(p.target, c.cluster)));
   KernelSpec spec = specFor(p.desc, c, clusters * DimExpr(c.cluster));

@@ -56,7 +56,7 @@ TEST(Choose, WeightsOfFourBitsArePacked) {
                              {17, "gemm.widened"}, {64, "gemm.widened"}, {512, "gemm.widened"}})
       EXPECT_EQ(familyOf(product(m, 4096, group), "sm_90a"), family) << m << " rows, groups of " << group;
   EXPECT_EQ(familyOf(product(8, 14336, 128), "sm_90a"), "gemm.packed"); // a cluster splits K
-  EXPECT_EQ(familyOf(product(16, 14336, 128), "sm_90a"), "gemm.widened");
+  EXPECT_EQ(familyOf(product(16, 14336, 128), "sm_90a"), "gemm.packed");
   // Groups that no piece divides, depths that are no pieces, parameters of another kind, codes that come later.
   EXPECT_EQ(familyOf(product(1, 4096, 96), "sm_90a"), "gemv.row");
   EXPECT_EQ(familyOf(product(1, 4128, 32), "sm_90a"), "gemv.row");
@@ -76,6 +76,21 @@ TEST(Choose, TilesOfPackedWeightsGoByRows) {
                                  {128, 4096, 4096, "gemm.widened.t160.v4.m128.n64.k128.s6.c2"},
                                  {128, 6144, 4096, "gemm.widened.t288.v4.m128.n128.k128.s5.c2"},
                                  {256, 28672, 4096, "gemm.widened.t384.v4.m256.n128.k64.s6"}}) {
+    auto all = chooseVariants(product(m, k, 128, n), *Target::parse("sm_90a"));
+    ASSERT_TRUE(all.ok());
+    EXPECT_EQ(all->front().spec.config, config);
+  }
+}
+
+// Few warps hold much of A each; more blocks of a cluster where it is long for the registers of two.
+TEST(Choose, WarpsOfPackedWeightsOfFewRows) {
+  for (auto [m, n, k, config] : {std::tuple<int64_t, int64_t, int64_t, const char *>{1, 28672, 4096, "gemm.packed.t512.r8.n112.k4.s2"},
+                                 {1, 6144, 4096, "gemm.packed.t256.r8.n48.k8.s2"},
+                                 {1, 4096, 14336, "gemm.packed.t256.r8.n64.k14.s2.c2"},
+                                 {16, 28672, 4096, "gemm.packed.t256.r16.n48.k8.s2"},
+                                 {16, 6144, 4096, "gemm.packed.t256.r16.n48.k8.s2"},
+                                 {16, 4096, 4096, "gemm.packed.t256.r16.n32.k8.s2"},
+                                 {16, 4096, 14336, "gemm.packed.t448.r16.n48.k4.s3.c4"}}) {
     auto all = chooseVariants(product(m, k, 128, n), *Target::parse("sm_90a"));
     ASSERT_TRUE(all.ok());
     EXPECT_EQ(all->front().spec.config, config);
