@@ -89,6 +89,8 @@ void addPhase(OpPassManager &passes, Phase phase) {
   case Phase::Layout:
     // First: from here on, what is best depends on the target.
     passes.addPass(createSplitTargetsPass());
+    // Ahead of what looks at products: some come of transforms.
+    passes.addPass(createExpandTransformsPass());
     // Ahead of products: a convolution of pixels may become one.
     passes.addPass(createChannelsLastPass());
     // Ahead of the order of weights: merged weights are ordered once.

@@ -62,6 +62,8 @@ FailureOr<std::string> cudaText(const KernelSource &kernel) {
     return scatterText(kernel, *config);
   case Skeleton::Code::Nonzero:
     return nonzeroText(kernel, *config);
+  case Skeleton::Code::Fourier:
+    return fourierText(kernel, *config);
   case Skeleton::Code::Interpolation:
     return interpolationText(kernel, *config);
   default:

@@ -91,6 +91,7 @@ mlir::FailureOr<std::string> convText(const KernelSource &kernel, const KernelCo
 mlir::FailureOr<std::string> convHopperText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> columnsText(const KernelSource &kernel, const KernelConfig &config);
+mlir::FailureOr<std::string> fourierText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> interpolationText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> nonzeroText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> scanText(const KernelSource &kernel, const KernelConfig &config);

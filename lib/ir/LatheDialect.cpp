@@ -20,6 +20,7 @@ void registerLoopOps(LatheDialect &dialect);
 void registerPagedOps(LatheDialect &dialect);
 void registerSamplingOps(LatheDialect &dialect);
 void registerSelectionOps(LatheDialect &dialect);
+void registerFourierOps(LatheDialect &dialect);
 
 void LatheDialect::initialize() {
   weightStore = std::make_shared<WeightStore>();
@@ -35,6 +36,7 @@ void LatheDialect::initialize() {
   registerPagedOps(*this);
   registerSamplingOps(*this);
   registerSelectionOps(*this);
+  registerFourierOps(*this);
 }
 
 WeightStore &LatheDialect::weights() { return *weightStore; }

@@ -69,6 +69,7 @@ std::span<const Entry> reductionOps();
 std::span<const Entry> samplingOps();
 std::span<const Entry> randomOps();
 std::span<const Entry> selectionOps();
+std::span<const Entry> fourierOps();
 std::span<const Entry> contractionOps();
 std::span<const Entry> attentionOps();
 std::span<const Entry> pagedOps();

@@ -13,7 +13,7 @@ namespace {
 
 std::vector<Entry> allEntries() {
   std::vector<Entry> all;
-  for (auto family : {elementwiseOps(), movementOps(), gatherOps(), reductionOps(), samplingOps(), selectionOps(),
+  for (auto family : {elementwiseOps(), movementOps(), gatherOps(), reductionOps(), samplingOps(), selectionOps(), fourierOps(),
                       contractionOps(), attentionOps(), pagedOps(), windowOps(), quantizeOps(), randomOps()})
     all.insert(all.end(), family.begin(), family.end());
   std::sort(all.begin(), all.end(), [](const Entry &a, const Entry &b) { return a.op < b.op; });

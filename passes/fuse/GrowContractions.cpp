@@ -364,6 +364,9 @@ void growWindows(FusionGraph &graph, const Target &target) {
       growEpilogue(graph, graph.create(op, RegionKind::Pointwise));
     else if (kind == OpClass::Scan) {
       Group &group = graph.create(op, RegionKind::Scan);
+      // What gives one result, and asks for an element once, stores what follows from it.
+      if (target.isCuda() && op->getNumResults() == 1 && readsOnce(op->getOpOperand(0)))
+        growEpilogue(graph, group);
       if (target.isCuda() && (readsOnce(op->getOpOperand(0)) || readsAnywhere(op)))
         growSlice(graph, group);
       if (target.isCuda())

@@ -309,6 +309,13 @@ private:
            from.getIntOrFloatBitWidth() < to.getIntOrFloatBitWidth();
   }
 
+  /// Places for gathers alone that follow from much smaller operands in one step: a GPU has computed one sooner than read it.
+  bool isPlace(Operation *op, double size) const {
+    return computeMasks && isClass(op, OpClass::Pointwise) && graph.workOfElement(op) <= 1 &&
+           llvm::none_of(op->getOperands(), [&](Value operand) { return isAsLarge(operand, size); }) &&
+           llvm::all_of(op->getUses(), [](OpOperand &use) { return isClass(use.getOwner(), OpClass::Gather) && use.getOperandNumber() == 1; });
+  }
+
   bool worthRepeating(Operation *op, OpClass kind, const Readers &readers, std::string &reason) {
     double size = std::max(1.0, graph.count(dimsOf(op->getResult(0))));
     double repeats = 0;
@@ -333,6 +340,8 @@ private:
       return true;
     // A launch costs more than a little arithmetic, however often it is repeated.
     if (repeats * size * graph.workOfElement(op) <= kFreeWork)
+      return true;
+    if (isPlace(op, size))
       return true;
     if (repeats > kMaxRepeats) {
       reason = "it would be computed " + std::to_string(int64_t(repeats)) + " times";

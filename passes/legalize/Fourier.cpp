@@ -1,11 +1,13 @@
 //===- Fourier.cpp - discrete Fourier transforms ----------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// DFT is a product with constant matrices of cosines and sines, and so is STFT, over frames that are
-// gathered from the signal; real ones are folded in the middle first, as cosines are even and sines odd. A matrix of a length that only the run knows is computed.
+// DFT and STFT, over frames that are gathered from the signal, are lathe.dft. Where only the run knows a length they are
+// products with matrices of cosines and sines that are computed.
 //
 //===----------------------------------------------------------------------===//
 #include "Formulas.h"
+
+#include "lathe/ir/Fourier.h"
 
 #include <cmath>
 
@@ -36,6 +38,19 @@ Value waves(Emitter &e, const DimExpr &length, const DimExpr &bins, bool rotated
   Value cosine = e.unsqueeze(e.unary<CosOp>(angle), {2}), sine = e.unsqueeze(e.unary<SinOp>(angle), {2});
   Value both = rotated ? e.concat({sine, cosine}, 2) : e.concat({cosine, e.unary<NegOp>(sine)}, 2);
   return e.reshape(both, {length, DimExpr(2) * bins});
+}
+
+/// The transform of x along its last dimension but one; the last has real and imaginary parts. In f64: sums of waves that
+/// cancel would keep the rounding of f32.
+Value transformOf(Emitter &e, Value x, int64_t length, bool inverse, bool oneSided) {
+  std::vector<double> roots;
+  for (int64_t j = 0; j < length; ++j) {
+    const double angle = 2 * M_PI * double(j) / double(length);
+    roots.push_back(std::cos(angle));
+    roots.push_back(-std::sin(angle));
+  }
+  Type wide = e.b.getF64Type();
+  return e.infer<DftOp>(e.cast(x, wide), e.floats(roots, {length, 2}, wide), uint64_t(length), inverse, oneSided);
 }
 
 /// Part i of x, whose last dimension has 1 or 2, as `parts` says: that is dropped. Where only the run knows `parts`, the
@@ -177,72 +192,15 @@ LogicalResult dft(Node &n) {
   const int64_t length = *wanted.constant();
   if (length < 1 || length > 4096)
     return n.fail("shape", "a length of " + llvm::Twine(length), "lengths up to 4096");
-  int64_t out = oneSided && !inverse ? length / 2 + 1 : length;
-  int64_t used = fromHalf ? std::min(*size, length / 2 + 1) : std::min(*size, length);
-  std::vector<double> cosines(size_t(used * out)), sines(size_t(used * out));
-  for (int64_t t = 0; t < used; ++t)
-    for (int64_t k = 0; k < out; ++k) {
-      double angle = 2 * M_PI * double(t * k % length) / double(length) * (inverse ? 1 : -1);
-      double scale = inverse ? 1.0 / double(length) : 1.0;
-      if (fromHalf && t != 0 && 2 * t != length)
-        scale *= 2; // its mirror image
-      cosines[size_t(t * out + k)] = std::cos(angle) * scale;
-      sines[size_t(t * out + k)] = std::sin(angle) * scale;
-    }
-  Type element = elementTypeOf(x);
-  // In f64: sums of waves that cancel would keep the rounding of f32.
-  Type wide = e.b.getF64Type();
-  x = e.cast(x, wide);
-  Value c = e.floats(cosines, {used, out}, wide), s = e.floats(sines, {used, out}, wide);
-  x = e.sliceAxis(x, *axis, 0, used);
-  // The axis goes last; the parts are taken apart.
-  Ints perm, back;
+  Ints last, back; // the axis goes behind all but the parts
   for (int64_t d = 0; d + 1 < rank; ++d)
     if (d != *axis)
-      perm.push_back(d);
-  perm.push_back(*axis);
-  for (int64_t d = 0; d + 1 < rank; ++d)
-    back.push_back(llvm::find(perm, d) - perm.begin());
-  auto part = [&](int64_t i) {
-    Dims dims = dimsOf(x);
-    dims.pop_back();
-    return e.transpose(e.reshape(e.sliceAxis(x, rank - 1, i, 1), dims), perm);
-  };
-  auto times = [&](Value v, Value matrix) {
-    if (v && rankOf(v) == 1)
-      return e.reshape(e.matmul(e.unsqueeze(v, {0}), matrix), {out});
-    return e.matmul(v, matrix);
-  };
-  Value real = times(part(0), c), imaginary = times(part(0), s);
-  if (*parts == 2) {
-    Value b = part(1);
-    real = e.sub(real, times(b, s));
-    imaginary = e.add(imaginary, times(b, c));
-  }
-  auto restore = [&](Value v) { return e.unsqueeze(e.transpose(v, back), {rank - 1}); };
-  Value y = fromHalf ? restore(real) : e.concat({restore(real), restore(imaginary)}, rank - 1);
-  return n.done(e.cast(y, element));
-}
-
-/// The spectra of real frames [.., length / 2 + 1] that are folded in the middle, of an even length: `even` has x[t] + x[-t],
-/// `odd` x[t] - x[-t], each counted from the frame's begin in both directions. Half the products of a transform of the whole frame.
-/// The result is [.., bins, 2].
-Value spectrumOfFolded(Emitter &e, Value even, Value odd, int64_t length, int64_t bins) {
-  const int64_t half = length / 2;
-  std::vector<double> cosines, sines;
-  for (int64_t t = 0; t <= half; ++t)
-    for (int64_t k = 0; k < bins; ++k) {
-      const double angle = 2 * M_PI * double(t * k % length) / double(length);
-      const bool alone = t == 0 || t == half; // twice in `even`, 0 in `odd`
-      cosines.push_back(std::cos(angle) * (alone ? 0.5 : 1));
-      sines.push_back(alone ? 0 : -std::sin(angle));
-    }
-  auto times = [&](Value x, ArrayRef<double> table) {
-    Value y = e.matmul(x, e.floats(table, {half + 1, bins}, e.b.getF64Type()));
-    return y ? e.unsqueeze(y, {rankOf(y)}) : y;
-  };
-  Value real = times(even, cosines), imaginary = times(odd, sines);
-  return real && imaginary ? e.concat({real, imaginary}, rankOf(real) - 1) : Value();
+      last.push_back(d);
+  last.insert(last.end(), {*axis, rank - 1});
+  for (int64_t d = 0; d < rank; ++d)
+    back.push_back(llvm::find(last, d) - last.begin());
+  Value y = transformOf(e, e.transpose(x, last), length, inverse, oneSided);
+  return n.done(e.cast(e.transpose(y, back), elementTypeOf(x)));
 }
 
 /// The spectrum of each frame, [batch, frames, bins, 2]. A frame is as long as the window.
@@ -305,19 +263,11 @@ LogicalResult stft(Node &n) {
       elements = e.mul(elements, e.cast(e.infer<GatherOp>(window, e.reshape(places, {dimOf(places, 1)}), uint64_t(0)), wide));
     return elements;
   };
-  Value y;
-  if (std::optional<int64_t> size = length.constant(), count = bins.constant();
-      size && count && *size % 2 == 0 && *size > 2 && *parts == DimExpr(1)) {
-    Ints places, mirrored;
-    for (int64_t t = 0; t <= *size / 2; ++t) {
-      places.push_back(t);
-      mirrored.push_back((*size - t) % *size);
-    }
-    const int64_t half = *size / 2 + 1;
-    Value there = framed(0, e.ints(places, {1, half}, index)), back = framed(0, e.ints(mirrored, {1, half}, index));
-    y = spectrumOfFolded(e, e.add(there, back), e.sub(there, back), *size, *count);
+  Value y, places = e.iota({1, length}, 1, index);
+  if (std::optional<int64_t> size = length.constant(), count = parts->constant(); size && count) {
+    Value real = e.unsqueeze(framed(0, places), {3});
+    y = transformOf(e, *count == 1 ? real : e.concat({real, e.unsqueeze(framed(1, places), {3})}, 3), *size, false, oneSided);
   } else {
-    Value places = e.iota({1, length}, 1, index);
     y = e.matmul(framed(0, places), waves(e, length, bins, false));
     if (*parts != DimExpr(1))
       y = e.add(y, e.matmul(framed(1, places), waves(e, length, bins, true)));

@@ -15,6 +15,7 @@
 #include "../sparsify/ZeroBlocksAttr.h"
 
 #include "lathe/ir/AttentionOperands.h"
+#include "lathe/ir/Fourier.h"
 #include "lathe/ir/Interpolation.h"
 #include "lathe/ir/MergedTranspose.h"
 #include "lathe/ir/Roles.h"
@@ -346,6 +347,12 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
     desc.reduction = {dimOf(op.getX(), 0), dimOf(op.getH(), 1)};
     for (int i : {0, 1})
       desc.operands.push_back({.buffer = i, .isWeight = i == 1, .dtype = desc.buffers[i].dtype});
+    return desc;
+  }
+
+  if (auto transform = transformOf(kernel.getBodyBlock())) {
+    desc.parallel = {transform->rows};
+    desc.transform = {transform->rows, transform->length, transform->complexRows, transform->realBytes};
     return desc;
   }
 

@@ -33,6 +33,23 @@ std::string familyAt(const std::vector<KernelVariant> &all, int64_t length) {
   return "none";
 }
 
+TEST(Choose, TransformsByLengths) {
+  auto chosen = [](DimExpr rows, int64_t length, bool complexRows = false) {
+    KernelDesc d = scan({rows});
+    d.transform = {rows, length, complexRows, 8};
+    d.symbols["N"] = {0, DimRange::kUnbounded};
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    return all.ok() && all->size() == 1 ? all->front().spec : KernelSpec{};
+  };
+  EXPECT_EQ(chosen(24000, 400).config, "fourier.t128.r5");
+  EXPECT_EQ(chosen(24000, 400).launches[0].grid[0], DimExpr(4800));
+  EXPECT_EQ(chosen(24000, 400).launches[0].sharedBytes, DimExpr(5 * 212 * 32));
+  EXPECT_EQ(chosen(998, 512).config, "fourier.t128.r2"); // three blocks for each multiprocessor
+  EXPECT_EQ(chosen(2045, 2048).config, "fourier.t256");
+  EXPECT_EQ(chosen(DimExpr::symbol("N"), 512).config, "fourier.t128.r4");
+  EXPECT_EQ(chosen(9, 4096, true).config, "fourier.t512");
+}
+
 TEST(Choose, SelectionsBySizes) {
   auto chosen = [](int64_t rows, int64_t length, int64_t count, int64_t keyBits = 32) {
     KernelDesc d = scan({rows});

@@ -169,6 +169,15 @@ struct KernelDesc {
   };
   std::optional<Selection> selection;
 
+  /// Scan: Fourier transforms of rows of a known length.
+  struct Transform {
+    DimExpr rows;
+    int64_t length;
+    bool complexRows;  ///< neither real nor half of a spectrum
+    int64_t realBytes; ///< of what is computed with
+  };
+  std::optional<Transform> transform;
+
   std::vector<ContractionOperand> operands; ///< gemm: a, b; conv: x, w; attention: q, k, v, bias if there is one
   // Conv only.
   std::vector<int64_t> window, strides, pads, dilations;

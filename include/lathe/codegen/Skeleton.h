@@ -226,7 +226,8 @@ struct Skeleton {
   /// Who writes the code: a schedule of codegen/tile, or the holes of codegen/cuda.
   enum class Code {
     Pointwise, Row, Scan, Scatter, OrderedScatter, UnorderedScatter, Transpose, CpuProduct, CpuConv, CpuAttention,
-    Recurrent, InsertTopK, MergeTopK, RadixTopK, TopK, CpuNonzero, Nonzero, Nms, Columns, Interpolation, Product, Conv, ImageProduct, Attention
+    Recurrent, InsertTopK, MergeTopK, RadixTopK, TopK, CpuNonzero, Nonzero, Nms, Columns, Interpolation, Fourier,
+    Product, Conv, ImageProduct, Attention
   };
   Code code = Code::Pointwise;
   bool reducesRows = false; ///< a block has whole rows, which its threads reduce together

@@ -77,6 +77,8 @@ def QuantizedProductsPass
                  "Multiply 8-bit codes as they are where the target can">;
 def OrderWeightsPass
     : Lathe_Pass<"lathe-order-weights", "Order weights as the kernels of products read them">;
+def ExpandTransformsPass
+    : Lathe_Pass<"lathe-expand-transforms", "Write Fourier transforms that no kernel makes as products">;
 def ExpandBlocksPass
     : Lathe_Pass<"lathe-expand-blocks", "Repeat scales and zero points for the elements of blocks">;
 

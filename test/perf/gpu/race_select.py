@@ -11,7 +11,7 @@ sort      2^24 elements with their places; torch's is CUB's radix sort
 nonzero   2^24 floats, half of them 0; also against a copy of the same bytes
 unique    2^20 integers of 65536 values: values, inverse, counts
 nms       8400 boxes, 80 classes; roi_align, deform_conv: rivals are torchvision's, where it is installed
-stft      frames of 512 and 400 samples
+stft      frames of 400 to 2048 samples
 
 Each result is compared with what the op is defined to give: places exactly, ties to the lower one, NaN greatest; on
 numbers at random and on few values with NaN, infinities and zeros of either sign. Replays of graphs are timed where
@@ -386,6 +386,8 @@ FORMS = {
     "deform_conv": DeformConv(),
     "stft_160000": Stft(1, 160000, 512, 160),
     "stft_8x480000": Stft(8, 480000, 400, 160),
+    "stft_1M_2048": Stft(1, MILLION, 2048, 512),
+    "stft_16x160000_1024": Stft(16, 160000, 1024, 256),
 }
 
 
