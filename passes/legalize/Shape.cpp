@@ -92,9 +92,19 @@ LogicalResult range(Node &n) {
       y = e.add(y, e.dimScalar(*from, element));
     return n.done(y);
   }
-  std::optional<double> start = n.number(0), limit = n.number(1), delta = n.has(2) ? n.number(2) : 1.0;
+  auto number = [&](unsigned i, const std::optional<DimExpr> &whole) {
+    std::optional<double> value = n.number(i);
+    return !value && whole && whole->constant() ? double(*whole->constant()) : value;
+  };
+  std::optional<double> start = number(0, from), limit = number(1, to), delta = n.has(2) ? number(2, step) : 1.0;
   if (delta && *delta == 0)
     return n.invalid("attribute", "a step of 0");
+  if (start && std::abs(*start) < 1e9 && to && !limit && delta == 1.0) { // as the middles of pixels, from 0.5 on
+    DimExpr size = e.clampAtZero(*to - DimExpr(int64_t(std::floor(*start))));
+    if (n.legalizer.isRunTimeValue(*to))
+      size = n.derive("size", size, {0, wholeNumbers(element)});
+    return n.done(e.add(e.iota({size}, 0, element), e.scalar(*start, element)));
+  }
   if (!start || !limit || !delta) {
     if (!isa<FloatType>(element))
       return n.unknown({0, 1, 2}, "limits");
