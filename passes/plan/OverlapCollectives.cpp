@@ -6,7 +6,7 @@
 // the next, they are divided into two parts of the rows, which nothing orders: while the sums of one part are
 // exchanged, the other computes. Each part has a stream, and the collectives, whose order is the same on all ranks,
 // have one of their own. Streams.cpp adds the events. The second part is a quarter of the rows: nothing hides the last
-// exchange of all, and a quarter was faster than a half (test/perf/gpu/results/tp-overlap-h200.log).
+// exchange of all, and a quarter was faster than a half (test/perf/gpu/results/ranks/tp-overlap-h200.log).
 //
 //   launch @down(%h, %w, %p)              launch @down(%h.0, %w, %p.0)
 //   collective "all_reduce" %p to %s      collective "all_reduce" %p.0 to %s.0   stream 2

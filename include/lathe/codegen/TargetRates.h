@@ -21,7 +21,7 @@ struct TargetRates {
   /// the next, 1.664 us), and taken for the other cards too.
   double eventSeconds = 0;
   /// From the other cards of a host while it reduces what comes. Measured over NVLink, of 16 MB on two H200 and on four
-  /// H100 (test/perf/gpu/results: collectives-h200.log, collectives-four-h100.log), and taken for the other cards too.
+  /// H100 (test/perf/gpu/results/ranks: collectives-h200.log, collectives-four-h100.log), and taken for the other cards too.
   double exchangedBytesPerSecond = 0;
   std::string_view card = {};    ///< "H200"
 };
