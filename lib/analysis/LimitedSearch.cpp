@@ -234,9 +234,11 @@ private:
   }
   int anyOp() { return graph.open()[random() % graph.open().size()]; }
 
+  using Choices = std::vector<std::vector<int>>; ///< of each op
+
   /// How to eliminate such a region. Of many choices few matter: mostly only those that rank best are looked at beside the one that
-  /// an op has, which makes tables small, and regions exact that are large.
-  EliminationOptions drawOptions(const std::vector<int> &ops, double noise = 0) {
+  /// an op has, which makes tables small, and regions exact that are large. They are written to `among`.
+  EliminationOptions drawOptions(const std::vector<int> &ops, Choices &among, double noise = 0) {
     EliminationOptions result{ops.size() < 2000 ? 200000.0 : 20000.0, noise};
     if (random() % 4 == 0)
       return result;
@@ -263,7 +265,7 @@ private:
     const size_t all = graph.open().size(), size = drawSize(), times = std::max<size_t>(1, all / size / 2);
     for (size_t i = 0; i < times && used() < 1; ++i) {
       const std::vector<int> ops = someOps(size, anyOp());
-      for (const ChangedPart &part : eliminate(graph, ops, chosen, priceSums, drawOptions(ops, noise), random).parts)
+      for (const ChangedPart &part : eliminate(graph, ops, chosen, priceSums, drawOptions(ops, looked, noise), random).parts)
         take(part);
     }
   }
@@ -294,7 +296,7 @@ private:
   void improveRegion() {
     constexpr int kRises = 16;
     const std::vector<int> ops = someOps(drawSize(), anyOp()), before = chosen;
-    const EliminationOptions elimination = drawOptions(ops);
+    const EliminationOptions elimination = drawOptions(ops, looked);
     const std::vector<double> pricesBefore = prices;
     const double cost = graph.cost(before), slack = std::ldexp(0.125, -int(random() % 5));
     const double factor = 1.3 + double(random() % 100) / 60;
@@ -353,7 +355,7 @@ private:
       if (isWithin = over.empty(); isWithin)
         break;
       const std::vector<int> ops = opsAt(over, changes, around);
-      change(ops, drawOptions(ops));
+      change(ops, drawOptions(ops, lookedForRoom));
       load = judge();
     }
     prices = pricesBefore;
@@ -423,8 +425,8 @@ private:
   PeakTree peak{{}};
   bool refused = false;
   double passes = 0;
-  std::vector<std::vector<int>> ranked; ///< choices of each op, best first
-  std::vector<std::vector<int>> among;  ///< what drawOptions() has drawn
+  Choices ranked;                ///< best first
+  Choices looked, lookedForRoom; ///< at in a region, and elsewhere meanwhile
   std::vector<int> seen;
   int now = 0;
 };
