@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 
 using namespace lathe;
@@ -173,6 +174,81 @@ const char *lathe_dtype_name(lathe_dtype dtype) {
   if (static_cast<unsigned>(dtype) > LATHE_STRING)
     return nullptr;
   return name(static_cast<DType>(dtype)).data(); // names are literals
+}
+
+/// Bytes of a dense tensor; none for strings, elements of less than a byte and sizes that overflow.
+static std::optional<uint64_t> listedBytes(const lathe_tensor &t) {
+  if (t.dtype == LATHE_STRING || static_cast<unsigned>(t.dtype) > LATHE_STRING || bitWidth(static_cast<DType>(t.dtype)) < 8 ||
+      t.rank < 0 || t.rank > LATHE_MAX_RANK)
+    return std::nullopt;
+  uint64_t bytes = bitWidth(static_cast<DType>(t.dtype)) / 8;
+  for (int32_t a = 0; a < t.rank; ++a)
+    if (t.dims[a] < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(t.dims[a]), &bytes))
+      return std::nullopt;
+  return bytes;
+}
+
+lathe_error *lathe_list_pack(const lathe_tensor *tensors, size_t count, lathe_tensor *values, lathe_tensor *shapes) {
+  return guarded([&]() -> Status {
+    if (!values || !shapes || (count && !tensors))
+      return usageError("lathe_list_pack: a pointer is NULL");
+    uint64_t total = 0;
+    int64_t columns = 1;
+    for (size_t i = 0; i < count; ++i) {
+      const lathe_tensor &t = tensors[i];
+      std::optional<uint64_t> bytes = listedBytes(t);
+      if (!bytes || t.dtype != values->dtype || t.strides || t.memory == LATHE_DISCARD || (*bytes && !t.data) ||
+          __builtin_add_overflow(total, *bytes, &total))
+        return usageError("lathe_list_pack: is no row-major tensor of the list's element type", "tensor " + std::to_string(i));
+      columns = std::max<int64_t>(columns, 1 + t.rank);
+    }
+    const uint64_t rows = count * static_cast<uint64_t>(columns) * sizeof(int64_t);
+    const uint64_t room[] = {values->data ? values->bytes : 0, shapes->data ? shapes->bytes : 0};
+    values->bytes = total;
+    shapes->bytes = rows;
+    if (!values->data && !shapes->data)
+      return okStatus();
+    if (room[0] < total || room[1] < rows)
+      return usageError("lathe_list_pack: takes " + std::to_string(total) + " and " + std::to_string(rows) + " bytes");
+    auto *next = static_cast<char *>(values->data);
+    auto *row = static_cast<int64_t *>(shapes->data);
+    for (size_t i = 0; i < count; ++i, row += columns) {
+      const uint64_t bytes = *listedBytes(tensors[i]);
+      if (bytes)
+        std::memcpy(next, tensors[i].data, bytes);
+      next += bytes;
+      std::fill_n(row, columns, 0);
+      row[0] = tensors[i].rank;
+      std::copy_n(tensors[i].dims, tensors[i].rank, row + 1);
+    }
+    return okStatus();
+  });
+}
+
+lathe_error *lathe_list_at(const lathe_tensor *values, const lathe_tensor *shapes, uint64_t index, lathe_tensor *out) {
+  return guarded([&]() -> Status {
+    if (!values || !shapes || !out)
+      return usageError("lathe_list_at: a pointer is NULL");
+    if (shapes->dtype != LATHE_I64 || shapes->rank != 2 || shapes->dims[1] < 1 || values->rank != 1)
+      return usageError("lathe_list_at: no values [E] and shapes [N, 1 + rank] of a list");
+    if (static_cast<int64_t>(index) < 0 || static_cast<int64_t>(index) >= shapes->dims[0])
+      return usageError("lathe_list_at: there is no tensor " + std::to_string(index));
+    uint64_t begin = 0, size = 0;
+    const auto *row = static_cast<const int64_t *>(shapes->data);
+    for (uint64_t i = 0; i <= index; ++i, row += shapes->dims[1]) {
+      begin += size;
+      if (row[0] < 0 || row[0] >= shapes->dims[1])
+        return usageError("lathe_list_at: the rank of tensor " + std::to_string(i) + " is out of range");
+      *out = {nullptr, 0, values->dtype, values->memory, static_cast<int32_t>(row[0]), row + 1, nullptr};
+      std::optional<uint64_t> bytes = listedBytes(*out);
+      if (!bytes || *bytes > values->bytes - begin)
+        return usageError("lathe_list_at: the sizes of tensor " + std::to_string(i) + " are out of range");
+      size = *bytes;
+    }
+    out->data = static_cast<char *>(values->data) + begin;
+    out->bytes = size;
+    return okStatus();
+  });
 }
 
 lathe_error *lathe_string_at(const lathe_tensor *t, uint64_t index, const char **text, uint64_t *length) {

@@ -78,6 +78,7 @@ class Pair:
         assert error.value.code == code
 
 
+LISTS = [[], [(4, 2)], [(0, 2), (3, 2)]]
 LENGTHS = [[], [(3,)], [(1,), (0,), (5,)], [(n % 4,) for n in range(40)]]
 
 
@@ -184,6 +185,45 @@ def test_branches_give_lists_of_different_lengths():
         {"x": tensor(["K"]), "c": tensor([], TensorProto.BOOL)}, {"y": kind, "n": tensor([], INT)}))
     for c in (True, False):
         pair.check(x=arrays((4,))[0], c=np.array(c))
+
+
+def test_a_branch_that_takes_what_may_not_be_there():
+    size, found = tensor(["N", 2]), "found"
+    pair = Pair(model_of(
+        [helper.make_node("SequenceLength", ["s"], ["n"]), helper.make_node("Greater", ["n", "zero"], ["some"]),
+         helper.make_node("If", ["some"], ["y"], **branches(
+             then_branch=([helper.make_node("SequenceAt", ["s", "zero"], [found])], found, size),
+             else_branch=([helper.make_node("Neg", ["x"], ["other"])], "other", size)))],
+        {"s": sequence(["N", 2]), "x": tensor(["K", 2])}, {"y": size}, zero=0))
+    for shapes in LISTS:
+        pair.check(s=arrays(*shapes), x=arrays((3, 2))[0])
+
+
+@pytest.mark.parametrize("element", ["float16", "float64", "int8", "uint64", "bool"])
+def test_types_of_elements(element):
+    kind = helper.make_sequence_type_proto(tensor(["N"], helper.np_dtype_to_tensor_dtype(np.dtype(element))))
+    pair = Pair(model_of([helper.make_node("SequenceErase", ["s", "at"], ["t"])], {"s": kind}, {"t": kind}, at=0))
+    pair.check(s=[np.arange(n).astype(element) for n in (2, 0, 3)])
+
+
+def test_a_loop_that_ends_early():
+    """Takes tensors off the end until one has an element that is not positive."""
+    body = helper.make_graph(
+        [helper.make_node("SequenceAt", ["s_in", "last"], ["x"]),
+         helper.make_node("SequenceErase", ["s_in"], ["s_out"]),
+         helper.make_node("ReduceMin", ["x"], ["least"], keepdims=0),
+         helper.make_node("Cast", ["zero"], ["bound"], to=FLOAT),
+         helper.make_node("Greater", ["least", "bound"], ["go"])],
+        "body", [helper.make_tensor_value_info("i", INT, []), helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+                 helper.make_value_info("s_in", sequence(["N"]))],
+        [helper.make_tensor_value_info("go", TensorProto.BOOL, []), helper.make_value_info("s_out", sequence(["N"]))])
+    pair = Pair(model_of([helper.make_node("Loop", ["", "c", "s"], ["t"], body=body)],
+                         {"s": sequence(["N"]), "c": tensor([], TensorProto.BOOL)}, {"t": sequence(["N"])},
+                         last=-1, zero=0))
+    s = [np.array(v, np.float32) for v in ([1, 2], [3], [4, -1, 5], [6, 7], [8])]
+    for c in (True, False):
+        pair.check(s=s, c=np.array(c))
+    pair.fails(lathe.Code.RUNTIME_FAILURE, "an element of an empty list", s=s[:2], c=np.array(True))
 
 
 def test_optionals():

@@ -44,7 +44,7 @@ DRAWN, BY_SEED = "drawn", "by types, sizes and seed"
 STATUSES = COMPUTED | {DRAWN, "failed", "unsupported", "invalid", "error", "unmeasured"}
 UNMEASURED = "compiles since the ledger was measured"
 MOST_UNMEASURED = 60
-KINDS = {"generated", "library", "host", "folded", "-"}
+KINDS = {"generated", "library", "lists", "host", "folded", "-"}
 # Expected values that are themselves off by more than the tolerance, and exactly how many. Both
 # files hold 1.9e-7 in ten places, the noise of a transform in f32, where numpy's transform in f64
 # gives 7e-16; the absolute tolerance is 1e-7. A row may fail so, and in no other way.
@@ -278,8 +278,8 @@ class Judge:
     def on_both_devices(self, fresh, compiled):
         """Compiling for CUDA refuses nothing that a CPU's kernels compute, and the other way round."""
         for cpu, cuda in zip(fresh, compiled):
-            by_cpu = cpu[1] in COMPUTED | {DRAWN} and cpu[2] in ("generated", "library")
-            by_cuda = cuda[1] in ("compiled", "frozen") and cuda[2] == "generated"
+            by_cpu = cpu[1] in COMPUTED | {DRAWN} and cpu[2] in ("generated", "library", "lists")
+            by_cuda = cuda[1] in ("compiled", "frozen") and cuda[2] in ("generated", "lists")
             if by_cpu and cuda[1] == "unsupported" or by_cuda and cpu[1] == "unsupported":
                 if cpu[0] not in ONE_DEVICE:
                     self.say("devices", cpu[0], f"the CPU's row is {cpu[1]}, CUDA's {cuda[1]}; the "

@@ -3,6 +3,7 @@
 #include "../../runtime/host/ListOps.h"
 #include "../../runtime/host/Lists.h"
 
+#include "lathe/runtime/lathe.hpp"
 #include "lathe/support/TensorList.h"
 
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@
 using namespace lathe;
 using namespace lathe::runtime;
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 
 namespace {
@@ -177,6 +179,46 @@ TEST_F(ListOpsTest, PartsAreCutAndJoined) {
   EXPECT_THAT(values(stacked), ElementsAre(1, 6, 2, 7, 3, 8, 4, 9, 5, 10));
   EXPECT_THAT(call("list_join_dims", {number(parts)}, {&sizes}).str(), HasSubstr("[2x2] and [2x1] are joined"));
   EXPECT_THAT(call("list_join_dims", {number(3)}, {&sizes}).str(), HasSubstr("an empty list has nothing to join"));
+}
+
+TEST(ListApi, TensorsArePackedAndFoundAgain) {
+  const float a[] = {1, 2, 3, 4, 5, 6}, b[] = {7};
+  const int64_t two[] = {2, 3}, none[] = {0};
+  const lathe_tensor tensors[] = {{const_cast<float *>(a), sizeof a, LATHE_F32, LATHE_HOST, 2, two, nullptr},
+                                  {nullptr, 0, LATHE_F32, LATHE_HOST, 1, none, nullptr},
+                                  {const_cast<float *>(b), sizeof b, LATHE_F32, LATHE_HOST, 0, nullptr, nullptr}};
+  lathe::rt::List list;
+  ASSERT_FALSE(list.pack(tensors, LATHE_F32));
+  EXPECT_EQ(list.values.dims[0], 7);
+  EXPECT_THAT(std::vector<int64_t>(list.shapes.dims, list.shapes.dims + 2), ElementsAre(3, 3));
+  lathe_tensor found;
+  ASSERT_EQ(lathe_list_at(&list.values, &list.shapes, 0, &found), nullptr);
+  EXPECT_THAT(std::vector<float>(static_cast<float *>(found.data), static_cast<float *>(found.data) + 6), ElementsAreArray(a));
+  EXPECT_THAT(std::vector<int64_t>(found.dims, found.dims + found.rank), ElementsAre(2, 3));
+  ASSERT_EQ(lathe_list_at(&list.values, &list.shapes, 1, &found), nullptr);
+  EXPECT_EQ(found.bytes, 0u);
+  ASSERT_EQ(lathe_list_at(&list.values, &list.shapes, 2, &found), nullptr);
+  EXPECT_EQ(found.rank, 0);
+  EXPECT_EQ(*static_cast<float *>(found.data), 7);
+
+  auto codeOf = [](lathe_error *error) {
+    const lathe_code code = error ? lathe_error_code(error) : LATHE_OK;
+    lathe_error_free(error);
+    return code;
+  };
+  EXPECT_EQ(codeOf(lathe_list_at(&list.values, &list.shapes, 3, &found)), LATHE_USAGE);
+  EXPECT_EQ(codeOf(lathe_list_at(&list.values, &list.shapes, UINT64_MAX, &found)), LATHE_USAGE);
+  EXPECT_EQ(codeOf(lathe_list_at(&list.values, &list.values, 0, &found)), LATHE_USAGE);
+  lathe_tensor shorter = list.values;
+  shorter.bytes = 24;
+  EXPECT_EQ(codeOf(lathe_list_at(&shorter, &list.shapes, 2, &found)), LATHE_USAGE);
+  shorter = list.values;
+  shorter.bytes = 4;
+  EXPECT_EQ(codeOf(lathe_list_pack(tensors, 3, &shorter, &list.shapes)), LATHE_USAGE);
+  EXPECT_EQ(codeOf(lathe_list_pack(tensors, 3, &list.shapes, &list.shapes)), LATHE_USAGE); // i64
+  EXPECT_FALSE(list.pack({}, LATHE_F32));
+  EXPECT_EQ(list.shapes.dims[0], 0);
+  EXPECT_EQ(list.shapes.dims[1], 1);
 }
 
 } // namespace

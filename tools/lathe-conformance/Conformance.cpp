@@ -128,18 +128,19 @@ Row rowOf(const Status &status, const std::string &folder) {
 }
 
 /// How a compiled module computes: host ops, kernels that lathe compiled (`library`: of which one calls a
-/// function of the library for each lane), or nothing is left to do.
+/// function of the library for each lane; `lists`: between tensors that the runtime keeps in lists), or nothing is left to do.
 const char *howOf(mlir::ModuleOp module) {
-  bool launches = false, library = false, host = false;
+  bool launches = false, library = false, host = false, lists = false;
   module.walk([&](mlir::Operation *op) {
     launches |= mlir::isa<exec::LaunchOp>(op);
-    host |= mlir::isa<exec::CallOp>(op);
+    if (auto call = mlir::dyn_cast<exec::CallOp>(op))
+      (call.getName().starts_with("list_") ? lists : host) = true;
     if (auto kernel = mlir::dyn_cast<exec::KernelOp>(op))
       for (mlir::Attribute variant : kernel.getVariants())
         if (auto text = mlir::cast<mlir::DictionaryAttr>(variant).getAs<mlir::StringAttr>("source"))
           library |= text.getValue().contains(codegen::kLibraryCallsAttr);
   });
-  return host ? "host" : library ? "library" : launches ? "generated" : "folded";
+  return host ? "host" : library ? "library" : lists ? "lists" : launches ? "generated" : "folded";
 }
 
 /// A model as an engine; what lathe cannot take at run time (axes, sizes, pads) becomes

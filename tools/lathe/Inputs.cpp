@@ -307,6 +307,10 @@ Result<std::vector<HostTensor>> makeInputs(const InputOptions &options, const In
     if (given[i])
       continue;
     const engine::Port &port = plan.inputs[i];
+    if (std::string list = port.name.substr(0, port.name.rfind(kListValues)); isList(plan.inputs, list))
+      return usageError("a sequence or optional of any length is not drawn at random; give it by --data, or how many tensors "
+                        "it has by --shape when compiling",
+                        "input '" + list + "'");
     std::vector<int64_t> dims;
     auto stated = files.shapes.find(port.name);
     if (stated != files.shapes.end()) {

@@ -126,7 +126,15 @@ LATHE_API lathe_error *lathe_string_at(const lathe_tensor *, uint64_t index, con
  *   x[].present  of an optional sequence alone, whether it has a value: bool, no dimensions
  * An optional tensor without a value has no row. Inputs whose shapes are not those of their elements, or are not what the model
  * states, are LATHE_USAGE, which names the tensor. A position outside a list, a join of tensors that do not fit or of none, and
- * the value of an optional without one are LATHE_RUNTIME_FAILURE with the node. Tensors in lists lie in the host's memory. */
+ * the value of an optional without one are LATHE_RUNTIME_FAILURE with the node. Tensors in lists lie in the host's memory.
+ *
+ * Packs `count` row-major tensors of the host, of the type that values->dtype says. With both `data` NULL it fills in the bytes
+ * that the parts take; else it writes them there, where `bytes` are enough. Other fields are the caller's. */
+LATHE_API lathe_error *lathe_list_pack(const lathe_tensor *tensors, size_t count, lathe_tensor *values,
+                                       lathe_tensor *shapes);
+/* Tensor `index` of a packed list in the host's memory, as a view: its data and dims lie in those of the parts. */
+LATHE_API lathe_error *lathe_list_at(const lathe_tensor *values, const lathe_tensor *shapes, uint64_t index,
+                                     lathe_tensor *out);
 
 /* Fills `out` with a view of the tensor, which must stay alive meanwhile. */
 LATHE_API lathe_error *lathe_tensor_from_dlpack(const DLManagedTensor *, lathe_tensor *out);

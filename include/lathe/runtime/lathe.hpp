@@ -123,6 +123,35 @@ inline Error strings(const lathe_tensor &tensor, std::vector<std::string> &texts
   return {};
 }
 
+/// A list of tensors of the host as an input: the parts x[] and x[].shapes.
+class List {
+public:
+  /// `tensors` are copied.
+  Error pack(std::span<const lathe_tensor> tensors, lathe_dtype dtype) {
+    values = {nullptr, 0, dtype, LATHE_HOST, 1, &elements, nullptr};
+    shapes = {nullptr, 0, LATHE_I64, LATHE_HOST, 2, rows, nullptr};
+    if (Error e{lathe_list_pack(tensors.data(), tensors.size(), &values, &shapes)})
+      return e;
+    const int64_t one[] = {1};
+    const uint64_t size = lathe_tensor_bytes(dtype, 1, one);
+    elements = static_cast<int64_t>(size ? values.bytes / size : 0);
+    rows[0] = static_cast<int64_t>(tensors.size());
+    rows[1] = rows[0] ? static_cast<int64_t>(shapes.bytes / sizeof(int64_t)) / rows[0] : 1;
+    memory.assign((values.bytes + shapes.bytes) / sizeof(int64_t) + 2, 0);
+    shapes.data = memory.data();
+    values.data = memory.data() + shapes.bytes / sizeof(int64_t);
+    return Error(lathe_list_pack(tensors.data(), tensors.size(), &values, &shapes));
+  }
+  List() = default;
+  List(const List &) = delete; // `values` and `shapes` point into it
+
+  lathe_tensor values{}, shapes{};
+
+private:
+  int64_t elements = 0, rows[2] = {0, 1};
+  std::vector<int64_t> memory;
+};
+
 class Engine {
 public:
   /// `keyRing`: a file of public keys, one of which must have signed the engine; "": any is taken.

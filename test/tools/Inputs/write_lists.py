@@ -29,6 +29,8 @@ for folder, s, o, has in [("three", some, optional, True), ("none", [], numpy_he
     write(folder, "output_0", [*s, k])
     write(folder, "output_1", np.array(has))
     write(folder, "output_2", np.array(len(s) + 1))
-write("wrong", "input_0", some)
+for folder, s in [("wrong", some), ("rank", [np.ones((2, 2), np.float32)])]:
+    write(folder, "input_0", s)
+    write(folder, "input_1", k)
+    write(folder, "input_2", optional)
 write("wrong", "output_0", [some[0], some[1], some[2] + 1, k])
-write("rank", "input_0", [np.ones((2, 2), np.float32)])
