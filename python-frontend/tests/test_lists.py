@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sequences and optionals whose length only the run knows, one engine for all lengths, against onnxruntime."""
+"""Sequences and optionals whose length only the run knows, one engine for all lengths, against onnxruntime.
+
+`LATHE_TEST_DEVICE=cuda:0` runs the engines on a GPU.
+"""
+import os
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,6 +14,8 @@ from onnx import TensorProto, helper
 import lathe
 import lathe.onnxruntime
 
+DEVICE = os.environ.get("LATHE_TEST_DEVICE", "cpu")
+TARGET = "native" if DEVICE == "cpu" else "sm_90a"
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 RNG = np.random.default_rng(7)
 
@@ -37,7 +44,8 @@ def model_of(nodes, inputs, outputs, **constants):
 
 
 def context_of(nodes, inputs, outputs):
-    return lathe.compile(model_of(nodes, inputs, outputs).SerializeToString()).context(threads=1)
+    model = model_of(nodes, inputs, outputs)
+    return lathe.compile(model.SerializeToString(), target=TARGET).context(DEVICE, threads=1)
 
 
 def arrays(*shapes):
@@ -59,8 +67,7 @@ class Pair:
     """A model compiled once, and onnxruntime's session of it."""
 
     def __init__(self, model):
-        self.engine = lathe.compile(model.SerializeToString())
-        self.context = self.engine.context(threads=1)
+        self.context = lathe.compile(model.SerializeToString(), target=TARGET).context(DEVICE, threads=1)
         self.session = lathe.onnxruntime.InferenceSession(model.SerializeToString(), strict=True)
         self.other = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
