@@ -227,6 +227,39 @@ std::optional<std::array<Value, 4>> fieldsOfRows(Evaluator &e, Value matrix, con
   return fields;
 }
 
+/// Walks of neighbouring trees through integers on a CPU, some of them by turns in one loop: lanes of a vector would be taken apart
+/// to read what they name, and steps of different walks wait for their loads together. Each lane's node.
+Value walkByTurns(Evaluator &e, TreeWalkOp op, const Indices &idx) {
+  constexpr int64_t kTogether = 16; // what a core has under way: more than it has registers for
+  IndexMath &ix = e.ix;
+  Type i32 = e.b.getI32Type();
+  const Value two = e.constantInt(i32, 2);
+  auto at = [&](Value v) { return Index(e.toIndex(v, true)); }; // none is below 0
+  auto step = [&](const Index &row, Value node) {
+    Index branch = at(node);
+    auto field = [&](const Index &k) { return e.eval(op.getNodes(), {branch, k}); };
+    Value v = e.eval(op.getX(), {row, at(field(Index(ix.cst(0))))});
+    Value right = e.make<arith::CmpIOp>(arith::CmpIPredicate::sgt, v, field(Index(ix.cst(1))));
+    return field(at(e.make<arith::AddIOp>(Value(e.make<arith::ExtUIOp>(i32, right)), two)));
+  };
+  auto lane = [&](const Index &x, int64_t l) { return Index(ix.lane(x, l)); };
+  Value nodes = e.splat(e.constantInt(i32, 0));
+  for (int64_t first = 0; first < e.active; first += kTogether) {
+    SmallVector<Value> roots;
+    for (int64_t l = first; l < std::min(first + kTogether, e.active); ++l)
+      roots.push_back(e.eval(op.getRoots(), {lane(idx[1], l)}));
+    SmallVector<Value> ends = e.loop(ix.cst(0), ix.cst(op.getDepth()), ix.cst(1), roots, [&](Value, ValueRange args) {
+      SmallVector<Value> next;
+      for (auto [l, node] : llvm::enumerate(args))
+        next.push_back(step(lane(idx[0], first + int64_t(l)), node));
+      return next;
+    });
+    for (auto [l, end] : llvm::enumerate(ends))
+      nodes = e.make<vector::InsertOp>(end, nodes, first + int64_t(l));
+  }
+  return nodes;
+}
+
 /// As many steps as the deepest tree has; who is at a leaf stays.
 Value treeWalkRule(Evaluator &e, OpResult r, const Indices &idx) {
   auto op = cast<TreeWalkOp>(r.getOwner());
@@ -237,6 +270,9 @@ Value treeWalkRule(Evaluator &e, OpResult r, const Indices &idx) {
     return e.lanewise(i32, idx, [&](const Indices &one) { return treeWalkRule(e, r, one); });
   IndexMath &ix = e.ix;
   using F = arith::CmpFPredicate;
+  const bool whole = elementTypeOf(op.getX()).isInteger(32), atNodes = op.getEndsAtNodes();
+  if (lanes && whole && atNodes)
+    return walkByTurns(e, op, idx);
   auto spread = [&](Value v) { return lanes && !e.isVector(v) ? e.splat(v) : v; };
   Value root = spread(e.eval(op.getRoots(), {idx[1]})), zero = spread(e.constantInt(i32, 0));
   Value minusOne = spread(e.constantInt(i32, -1));
@@ -257,18 +293,22 @@ Value treeWalkRule(Evaluator &e, OpResult r, const Indices &idx) {
           Value lost = e.make<arith::CmpIOp>(arith::CmpIPredicate::slt, named, zero);
           Value feature = e.select(lost, e.make<arith::XOrIOp>(named, minusOne), named);
           Value v = e.eval(op.getX(), {idx[0], indexOf(feature)});
-          Value split = op.getSplits() ? e.eval(op.getSplits(), {at})
-                                       : Value(e.make<arith::BitcastOp>(e.like(named, e.b.getF32Type()), field(1)));
-          Value isNan = e.make<arith::CmpFOp>(F::UNO, v, v);
-          Value left = e.make<arith::OrIOp>(e.make<arith::CmpFOp>(F::OLE, v, split),
-                                            e.make<arith::AndIOp>(isNan, lost));
+          auto isLeft = [&]() -> Value {
+            if (whole)
+              return e.make<arith::CmpIOp>(arith::CmpIPredicate::sle, v, field(1));
+            Value split = op.getSplits() ? e.eval(op.getSplits(), {at})
+                                         : Value(e.make<arith::BitcastOp>(e.like(named, e.b.getF32Type()), field(1)));
+            Value isNan = e.make<arith::CmpFOp>(F::UNO, v, v);
+            return e.make<arith::OrIOp>(e.make<arith::CmpFOp>(F::OLE, v, split), e.make<arith::AndIOp>(isNan, lost));
+          };
+          Value left = isLeft();
           Value child = e.select(left, field(2), field(3));
           return lanes ? e.select(isNode, child, node) : child;
         },
         [&] { return node; });
     return SmallVector<Value>{next};
   })[0];
-  return e.make<arith::SubIOp>(minusOne, leaf);
+  return atNodes ? leaf : Value(e.make<arith::SubIOp>(minusOne, leaf));
 }
 
 } // namespace

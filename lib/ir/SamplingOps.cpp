@@ -78,16 +78,18 @@ LogicalResult TreeWalkOp::verify() {
       differ(dimOf(getX(), 0), dimOf(getY(), 0)) || differ(dimOf(getRoots(), 0), dimOf(getY(), 1)))
     return emitOpError("tree_walk_c1: ranks are 2, 2, 1, 1 and 2, and sizes agree");
   Type element = elementTypeOf(getX());
-  if (!isa<FloatType>(element) || !elementTypeOf(getNodes()).isSignlessInteger(32) || !elementTypeOf(getRoots()).isSignlessInteger(32) ||
+  const bool among = element.isF32() || element.isSignlessInteger(32); // splits are
+  if (!(isa<FloatType>(element) || among) || !elementTypeOf(getNodes()).isSignlessInteger(32) || !elementTypeOf(getRoots()).isSignlessInteger(32) ||
       !elementTypeOf(getY()).isSignlessInteger(32))
-    return emitOpError("tree_walk_c2: numbers are i32, and x has floats");
-  if (element.isF32() ? bool(splits) : !splits || elementTypeOf(splits) != element)
-    return emitOpError("tree_walk_c3: splits of f32 are among the nodes, others apart");
+    return emitOpError("tree_walk_c2: numbers are i32, and x has floats or i32");
+  if (among ? bool(splits) : !splits || elementTypeOf(splits) != element)
+    return emitOpError("tree_walk_c3: splits of f32 and i32 are among the nodes, others apart");
   return success();
 }
 OpClass TreeWalkOp::getOpClass() { return getWalksApart() ? OpClass::Window : OpClass::Gather; }
 Iterators TreeWalkOp::getIterators() { return parallelIterators(*this); }
 Maps TreeWalkOp::getAccessMaps() { return wholeOperands(*this); }
+OperandAccess TreeWalkOp::getAccess(unsigned) { return {}; } // a walk reads many elements of a row
 
 bool walksTrees(Block &body) { return !body.getOps<TreeWalkOp>().empty(); }
 

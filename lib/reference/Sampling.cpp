@@ -153,11 +153,12 @@ void treeWalk(Call &call) {
   if (!call.expectInputs(3, 4))
     return;
   const Tensor &x = call.in(0), &nodes = call.in(1), &roots = call.in(2);
-  const Tensor *splits = x.dtype == DType::F32 ? nullptr : &call.in(call.inputs.size() - 1);
+  const bool whole = x.dtype == DType::I32, atNodes = call.integerOr("ends_at_nodes", 0);
+  const Tensor *splits = whole || x.dtype == DType::F32 ? nullptr : &call.in(call.inputs.size() - 1);
   Tensor &y = call.out();
   if (!call.require(x.rank() == 2 && nodes.rank() == 2 && roots.rank() == 1 && call.inputs.size() == (splits ? 4 : 3) &&
                         y.rank() == 2 && nodes.dims[1] == 4 && (!splits || std::vector{nodes.dims[0]} == splits->dims) &&
-                        y.dims[0] == x.dims[0] && y.dims[1] == roots.dims[0] && isFloat(x.dtype) &&
+                        y.dims[0] == x.dims[0] && y.dims[1] == roots.dims[0] && (whole || isFloat(x.dtype)) &&
                         isInteger(nodes.dtype) && isInteger(roots.dtype) && isInteger(y.dtype),
                     "result type does not fit"))
     return;
@@ -169,11 +170,12 @@ void treeWalk(Call &call) {
       if (!call.require(feature >= 0 && feature < x.dims[1], "a node or feature is out of range"))
         return;
       const double v = x.real(index[0] * x.dims[1] + feature);
-      const double split = splits ? splits->real(node) : std::bit_cast<float>(int32_t(nodes.integer(node * 4 + 1)));
+      const auto bits = int32_t(nodes.integer(node * 4 + 1));
+      const double split = splits ? splits->real(node) : whole ? double(bits) : std::bit_cast<float>(bits);
       bool left = std::isnan(v) ? nanLeft : v <= split;
       node = nodes.integer(node * 4 + (left ? 2 : 3));
     }
-    y.setInteger(at, -1 - node);
+    y.setInteger(at, atNodes ? node : -1 - node);
   });
 }
 

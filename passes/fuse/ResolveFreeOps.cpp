@@ -71,6 +71,10 @@ private:
         continue;
       }
       auto inlined = result.inlined.find(user);
+      if (isWalked(use)) {
+        readers.memory = true;
+        continue;
+      }
       // What is behind the codes of an image is the convolution's operand as much as they are.
       bool image = !computeMasks && isImageOfCodes(user) && !hasStemChannels(op);
       if (inlined == result.inlined.end() || transposedViews.contains(user) || image || isMultipliedAsCodes(user, target))
@@ -79,6 +83,13 @@ private:
         readers.groups.insert(inlined->second.begin(), inlined->second.end());
     }
     return readers;
+  }
+
+  /// What is read at places that reads before have named, many for each result (trees).
+  static bool isWalked(OpOperand &use) {
+    auto structured = dyn_cast<StructuredOpInterface>(use.getOwner());
+    return structured && structured.getOpClass() == OpClass::Gather &&
+           structured.getAccess(use.getOperandNumber()).kind == OperandAccess::Kind::Whole;
   }
 
   /// Anchors that read their operands many times or in an order of their own.

@@ -77,6 +77,13 @@ std::vector<double> numbersOf(Node &n, StringRef name) {
 
 namespace {
 
+/// A number of f32 as an integer, in the same order; zeros of either sign are one, NaN goes below all where it is a split.
+int64_t orderOf(double v) {
+  const auto bits = std::bit_cast<int32_t>(float(v));
+  constexpr int64_t kLeast = std::numeric_limits<int32_t>::min();
+  return std::isnan(v) ? kLeast : bits < 0 ? kLeast - bits : bits;
+}
+
 /// Nodes that all compare by x <= split, as lathe.tree_walk takes them.
 struct Table {
   Ints nodes; ///< feature, where NaN goes, left, right
@@ -88,7 +95,7 @@ struct Table {
     splits.push_back(split);
     return int64_t(splits.size()) - 1;
   }
-  /// Nodes as lathe.tree_walk has them.
+  /// Nodes as lathe.tree_walk has them for floats.
   Ints packed() const {
     Ints rows = nodes;
     for (size_t i = 0; i < splits.size(); ++i) {
@@ -97,6 +104,21 @@ struct Table {
       rows[i * 4 + 1] = single ? std::bit_cast<int32_t>(float(splits[i])) : 0;
     }
     return rows;
+  }
+  /// The same for so many features in order (inOrder).
+  Ints packedInOrder(int64_t features) const {
+    Ints rows = nodes;
+    for (size_t i = 0; i < splits.size(); ++i) {
+      rows[i * 4] += nodes[i * 4 + 1] ? features : 0;
+      rows[i * 4 + 1] = orderOf(splits[i]);
+    }
+    return rows;
+  }
+  bool sendsNanLeft() const {
+    for (size_t i = 0; i < nodes.size(); i += 4)
+      if (nodes[i + 1])
+        return true;
+    return false;
   }
   /// The greatest number of the features' type below v.
   double before(double v) const {
@@ -184,6 +206,71 @@ std::optional<int64_t> depthOf(const Table &table, ArrayRef<int64_t> roots) {
       deepest = std::max(deepest, depth[root]);
   }
   return deepest;
+}
+
+/// The same nodes with leaves among them, each a node that names itself, in the order in which walks meet them: one and the two
+/// below it lie in one line of the cache. Of each row its leaf, or -1.
+Ints layByWalks(Table &table, Ints &roots, int64_t leaves) {
+  constexpr int64_t kRowsOfLine = 4, kNone = -1; // a row has four numbers of 32 bits
+  const int64_t inner = int64_t(table.splits.size());
+  auto numberOf = [&](int64_t to) { return to < 0 ? inner - 1 - to : to; }; // leaves behind nodes
+  Ints placeOf(inner + leaves, kNone), leafOf, stack;
+  Table laid{.nodes = {}, .splits = {}, .single = table.single};
+  auto place = [&](int64_t number) {
+    placeOf[number] = int64_t(leafOf.size());
+    leafOf.push_back(number < inner ? kNone : number - inner);
+    if (number >= inner) {
+      laid.add(0, 0, false, placeOf[number], placeOf[number]);
+      return;
+    }
+    const int64_t *row = &table.nodes[number * 4];
+    laid.add(row[0], table.splits[number], row[1], kNone, kNone);
+  };
+  auto childrenOf = [&](int64_t number) {
+    return number < inner ? Ints{numberOf(table.nodes[number * 4 + 2]), numberOf(table.nodes[number * 4 + 3])} : Ints();
+  };
+  for (int64_t root : roots) {
+    stack.push_back(numberOf(root));
+    while (!stack.empty()) {
+      const int64_t top = stack.back();
+      stack.pop_back();
+      if (placeOf[top] != kNone)
+        continue;
+      Ints line = {top};
+      for (int64_t child : childrenOf(top))
+        if (placeOf[child] == kNone && !llvm::is_contained(line, child))
+          line.push_back(child);
+      while (int64_t(leafOf.size()) % kRowsOfLine + int64_t(line.size()) > kRowsOfLine) { // nobody comes here
+        laid.add(0, 0, false, 0, 0);
+        leafOf.push_back(kNone);
+      }
+      for (int64_t number : line)
+        place(number);
+      for (int64_t number : llvm::reverse(line)) { // the left ones first
+        const Ints below = childrenOf(number);
+        stack.insert(stack.end(), below.rbegin(), below.rend());
+      }
+    }
+  }
+  for (int64_t number = 0; number < inner; ++number)
+    if (placeOf[number] != kNone)
+      for (auto [side, child] : llvm::enumerate(childrenOf(number)))
+        laid.nodes[placeOf[number] * 4 + 2 + int64_t(side)] = placeOf[child];
+  for (int64_t &root : roots)
+    root = placeOf[numberOf(root)];
+  table = std::move(laid);
+  return leafOf;
+}
+
+/// Features of f32 as integers in their order, [N, F]; with `lost` once more, [N, 2 F]: NaN is above all numbers in the first half
+/// and below them in the second, as nodes want it that send NaN left.
+Value inOrder(Emitter &e, Value x, bool lost) {
+  constexpr double kLeast = std::numeric_limits<int32_t>::min(), kMost = std::numeric_limits<int32_t>::max();
+  Type i32 = e.b.getI32Type();
+  Value bits = BitcastOp::create(e.b, e.loc, withElementType(x.getType(), i32), x);
+  Value order = e.select(e.compare(bits, 0.0, Predicate::Lt), e.sub(e.like(bits, kLeast), bits), bits), isNan = e.infer<IsNanOp>(x);
+  Value high = e.select(isNan, e.like(bits, kMost), order);
+  return lost ? e.concat({high, e.select(isNan, e.like(bits, kLeast), order)}, 1) : high;
 }
 
 /// The trees of each target, where no tree's leaves weigh for several, as in boosted classifiers of many classes: each
@@ -290,32 +377,46 @@ Value sumsOf(Node &n, Forest &forest, Type result) {
   if (table.splits.size() > size_t(INT32_MAX) / 4 || forest.leaves > kMaxWeights / columnsOfWeights)
     return (void)n.fail("shape", "an ensemble of more than 2^24 leaves times the targets that trees weigh for",
                         "smaller ensembles"), Value();
+  // One weight a leaf: leaves are rows of the table, too, and features integers, of which a step takes half the instructions.
+  const bool inRows = table.single && columnsOfWeights == 1;
+  Ints leafOf;
+  if (inRows)
+    leafOf = layByWalks(table, forest.roots, forest.leaves);
+  else
+    for (int64_t leaf = 0; leaf < forest.leaves; ++leaf)
+      leafOf.push_back(leaf);
   int64_t rows = int64_t(table.splits.size());
   if (rows == 0) { // every tree is a leaf
     table.add(0, 0, false, -1, -1);
     rows = 1;
   }
-  Value nodes = e.ints(table.packed(), {rows, 4}, i32), splits = isDouble ? e.floats(table.splits, {rows}, element) : Value(),
-        roots = e.ints(forest.roots, {int64_t(forest.roots.size())}, i32);
+  if (inRows)
+    x = inOrder(e, columns == DimExpr(features) ? x : e.sliceAxis(x, 1, 0, features), table.sendsNanLeft());
+  Value nodes = e.ints(inRows ? table.packedInOrder(features) : table.packed(), {rows, 4}, i32),
+        splits = isDouble ? e.floats(table.splits, {rows}, element) : Value(), roots = e.ints(forest.roots, {int64_t(forest.roots.size())}, i32);
   auto walk = TreeWalkOp::create(e.b, e.loc, tensorType(i32, {dimOf(x, 0), DimExpr(int64_t(forest.roots.size()))}), x,
-                                 nodes, roots, splits, uint64_t(*depth), /*walks_apart=*/columnsOfWeights > 1);
+                                 nodes, roots, splits, uint64_t(*depth), /*walks_apart=*/columnsOfWeights > 1, /*ends_at_nodes=*/inRows);
   Value leaf = walk.getY();
   bool isMin = forest.aggregate == "MIN", isMax = forest.aggregate == "MAX";
   double none = isMin   ? std::numeric_limits<double>::infinity()
                 : isMax ? -std::numeric_limits<double>::infinity()
                         : 0;
-  std::vector<double> dense(forest.leaves * columnsOfWeights, none);
+  std::vector<double> ofLeaves(forest.leaves * columnsOfWeights, none), dense;
   for (const Forest::Weight &w : forest.weights) {
-    double &at = dense[groups ? w.leaf : w.leaf * forest.targets + w.target];
+    double &at = ofLeaves[groups ? w.leaf : w.leaf * forest.targets + w.target];
     at = isMin ? std::min(at, w.weight) : isMax ? std::max(at, w.weight) : at + w.weight;
   }
+  const int64_t ends = int64_t(leafOf.size()); // of walks
+  for (int64_t leaf : leafOf)
+    for (int64_t column = 0; column < columnsOfWeights; ++column)
+      dense.push_back(leaf < 0 ? none : ofLeaves[leaf * columnsOfWeights + column]);
   Value parts;
   if (groups) {
-    Value weights = e.floats(dense, {forest.leaves}, result);
+    Value weights = e.floats(dense, {ends}, result);
     parts = e.reshape(e.infer<GatherOp>(weights, leaf, uint64_t(0)),
                       {dimOf(x, 0), DimExpr(forest.targets), DimExpr(int64_t(longest))});
   } else {
-    Value weights = e.floats(dense, {forest.leaves, forest.targets}, result);
+    Value weights = e.floats(dense, {ends, forest.targets}, result);
     parts = e.infer<GatherOp>(weights, leaf, uint64_t(0)); // [N, trees, targets]
   }
   Value y = e.reduce(parts, isMin ? ReduceKind::Min : isMax ? ReduceKind::Max : ReduceKind::Sum, {groups ? 2 : 1}, false);

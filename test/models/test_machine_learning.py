@@ -67,19 +67,23 @@ def test_tree_classifier(tmp_path, labels, classes, positive, transform):
 
 
 def test_trees_that_fill_lanes(tmp_path):
-    """37 deep and shallow trees are walked side by side: those at a leaf wait; NaN goes where each node says."""
+    """37 deep and shallow trees are walked side by side: those at a leaf wait; NaN goes where each node says, zeros of
+    either sign are one."""
+    special = [0.0, -0.0, np.inf, -np.inf]
     rng = np.random.default_rng(4)
     tall, short = forest(rng, 20, 5, 6, [0], False), forest(rng, 17, 1, 6, [0], False)
     short["nodes_treeids"] = [t + 20 for t in short["nodes_treeids"]]
     short["class_treeids"] = [t + 20 for t in short["class_treeids"]]
     a = {k.replace("class", "target"): tall[k] + short[k] for k in tall}
     a["nodes_missing_value_tracks_true"] = rng.integers(0, 2, len(a["nodes_modes"])).tolist()
+    a["nodes_values"] = [float(rng.choice(special)) if rng.random() < 0.3 else v for v in a["nodes_values"]]
     node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1, **a)
     model = built(tmp_path, node, [("x", FLOAT, ["N", 6])], [("y", FLOAT, ["N", 1])])
     engine = lathe_cli.compile_model(model, str(tmp_path / "m.lathe"))
     for rows in (1, 40):
         x = rng.normal(size=(rows, 6)).astype(np.float32)
         x[rng.random(x.shape) < 0.3] = np.nan
+        x = np.where(rng.random(x.shape) < 0.3, rng.choice(special, x.shape), x).astype(np.float32)
         got = lathe_cli.run(engine, str(tmp_path / f"o{rows}"), inputs={"x": x})["y"]
         np.testing.assert_allclose(got, lathe_cli.session(model).run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
 

@@ -336,6 +336,55 @@ TEST(CudaSelection, NmsKeepsWhatOverlapsNothingKept) {
   expectNvrtc(batch, {"nms"});
 }
 
+/// Three trees, one of them a leaf, of integers; and of floats with NaN, whose leaves are numbers below 0.
+TEST(CudaSelection, TreesAreWalkedToTheirLeaves) {
+  CudaBatch batch;
+  for (const char *type : {"i32", "f32"}) {
+    const std::string x = std::string("tensor<100x2x") + type + ">", operands = "(" + x + ", tensor<5x4xi32>, tensor<3xi32>) -> tensor<100x3xi32>",
+                      atNodes = std::string(type) == "i32" ? ", ends_at_nodes" : "";
+    ASSERT_EQ(batch.add({fn(std::string("walk_") + type, "(%x: " + x + ", %n: tensor<5x4xi32>, %r: tensor<3xi32>) -> tensor<100x3xi32>",
+                            "  %0 = lathe.tree_walk %x, %n, %r {depth = 2 : i64" + atNodes + "} : " + operands +
+                                "\n  return %0 : tensor<100x3xi32>"),
+                         "pointwise.t128", {"3"}}),
+              "");
+  }
+  ASSERT_EQ(batch.build(), "");
+  auto bits = [](float v) {
+    int32_t b;
+    std::memcpy(&b, &v, 4);
+    return b;
+  };
+  std::vector<int32_t> whole;
+  std::vector<float> floats;
+  std::mt19937 gen(1);
+  for (int i = 0; i < 200; ++i) {
+    whole.push_back(int(gen() % 9) - 4);
+    floats.push_back(gen() % 4 == 0 ? NAN : float(whole.back()));
+  }
+  // Feature 1 <= -1, then feature 0 <= 2; the rest are leaves.
+  std::vector<Bytes> got = batch.run("walk_i32", {bytesOf(whole), bytesOf(std::vector<int32_t>{1, -1, 2, 1, 0, 2, 3, 4, 0, 0, 2, 2, 0, 0, 3, 3, 0, 0, 4, 4}),
+                                                  bytesOf(std::vector<int32_t>{0, 1, 3})});
+  ASSERT_EQ(batch.error, "");
+  std::vector<int32_t> ends = valuesOf<int32_t>(got[0]);
+  for (int row = 0; row < 100; ++row) {
+    const int below = whole[2 * row] <= 2 ? 3 : 4;
+    EXPECT_EQ(ends[3 * row], whole[2 * row + 1] <= -1 ? 2 : below) << row;
+    EXPECT_EQ(ends[3 * row + 1], below) << row;
+    EXPECT_EQ(ends[3 * row + 2], 3) << row;
+  }
+  // The same, NaN left at the first, right at the second.
+  got = batch.run("walk_f32", {bytesOf(floats), bytesOf(std::vector<int32_t>{-2, bits(-1), -3, 1, 0, bits(2), -4, -5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}),
+                               bytesOf(std::vector<int32_t>{0, 1, -4})});
+  ASSERT_EQ(batch.error, "");
+  ends = valuesOf<int32_t>(got[0]);
+  for (int row = 0; row < 100; ++row) {
+    const int below = floats[2 * row] <= 2 ? 3 : 4;
+    EXPECT_EQ(ends[3 * row], !(floats[2 * row + 1] > -1) ? 2 : below) << row;
+    EXPECT_EQ(ends[3 * row + 1], below) << row;
+  }
+  expectNvrtc(batch, {"walk_i32", "walk_f32"});
+}
+
 /// Small integers, so that sums are exact in any order.
 TEST(CudaSelection, ScansCombineWhatBlocksHaveAheadOfThem) {
   struct ScanCase {

@@ -45,16 +45,18 @@ def Lathe_RoiAlignOp : Lathe_StructuredOp<"roi_align"> {
 def Lathe_TreeWalkOp : Lathe_StructuredOp<"tree_walk"> {
   let summary = "y[n, t] = the leaf (i32) that row n of x reaches in decision tree t";
   let description = [{
-    x [N, F]; nodes [M, 4] (i32): feature f, or -1 - f where NaN goes left; the bits of the split, of an x of f32; left;
-    right. roots [T] (i32). splits [M]: of an x of other types. At node k a row goes left where x[n, feature] <= its
+    x [N, F], of floats or of i32; nodes [M, 4] (i32): feature f, or -1 - f where NaN goes left; the bits of the split, of an
+    x of f32 or i32; left; right. roots [T] (i32). splits [M]: of an x of other types. At node k a row goes left where x[n, feature] <= its
     split, else right; a number l below 0 is leaf -1 - l. A row takes `depth` steps, fewer where it is at a leaf before. Nodes name nodes and features
-    that there are: who makes the op sees to it. `walks_apart`: several values are read at each leaf, so that a
+    that there are: who makes the op sees to it. `ends_at_nodes`: no such number is below 0, a leaf is a node that names
+    itself on both sides, and y is its number. `walks_apart`: several values are read at each leaf, so that a
     kernel of its own walks, once.
-    tree_walk_c1: ranks are 2, 2, 1, 1 and 2, and sizes agree; tree_walk_c2: nodes, roots and y are i32, x floats;
-    tree_walk_c3: there are splits where x is no f32, and they have its type.
+    tree_walk_c1: ranks are 2, 2, 1, 1 and 2, and sizes agree; tree_walk_c2: nodes, roots and y are i32, x
+    floats or i32; tree_walk_c3: there are splits where x is neither f32 nor i32, and they have its type.
   }];
   let arguments = (ins Lathe_Tensor:$x, Lathe_Tensor:$nodes, Lathe_Tensor:$roots, Optional<Lathe_Tensor>:$splits,
-                       I64Attr:$depth, UnitAttr:$walks_apart);
+                       I64Attr:$depth, UnitAttr:$walks_apart, UnitAttr:$ends_at_nodes);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = "::lathe::OperandAccess getAccess(unsigned operand);";
   let hasVerifier = 1;
 }
