@@ -6,6 +6,7 @@
 #include "lathe/codegen/AttentionChoice.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace lathe {
 
@@ -13,12 +14,29 @@ using select::AttentionChoice;
 
 static constexpr int64_t kListThreads = 512;
 static constexpr int64_t kRows = 64, kRowsOfOneOrder = 16;
+static constexpr int64_t kPerBlock = 1 << 10; ///< bytes of shared memory that the system takes of each
 static constexpr int64_t kParts = 8, kPlaces = 128; ///< RAGGED_PARTS, RAGGED_PLACES
 
 static int64_t sharedBytes(const KernelConfig &c, const TileFacts &f) {
   const int64_t step = c.threads / 32 * 16 * 2 * (headColumns(f.headQK) + headColumns(f.headV));
-  const int64_t part = 16 * ((f.headV + 15) / 16 * 16 + 4) + 32;
-  return std::max(c.stages * step, c.threads / 32 * part * 4) + 16;
+  const bool shared = c.rows > 1; // among the blocks of a cluster, whose parts stand behind the ring
+  const int64_t rows = shared ? c.tileN : 16, part = rows * ((f.headV + 15) / 16 * 16 + 4) + 2 * rows;
+  const int64_t parts = (shared ? c.rows : c.threads / 32) * part * 4;
+  return (shared ? c.stages * step + parts : std::max(c.stages * step, parts)) + 16;
+}
+
+/// One token a sequence: of each and a key head a cluster of as many blocks as `c` has warps, which share its keys; two blocks
+/// a multiprocessor, none where there is no room for them.
+static std::optional<KernelSpec> aloneSpecOf(const AttentionChoice &a, KernelConfig c) {
+  c.rows = c.threads / 32;
+  c.threads = 32;
+  for (c.stages = 8; a.sharedBytes(c) > a.target.sharedPerSm / 2 - kPerBlock;)
+    if (--c.stages < 3)
+      return std::nullopt;
+  KernelSpec spec = select::specFor(a.desc, c, a.desc.parallel[0] * a.desc.parallel[1] * DimExpr(c.rows));
+  spec.launches[0].cluster[0] = c.rows;
+  spec.launches[0].sharedBytes = a.sharedBytes(c);
+  return spec;
 }
 
 /// Enough blocks for the whole GPU, which take tiles as they become free.
@@ -56,7 +74,6 @@ static bool offer(AttentionChoice &a) {
   c.tileN = *heads;
   // As many tiles ahead as leave room for two blocks. Tiles that are everybody's are read by a block of twice as many warps,
   // where there is room: one long sequence has a block a key head, and takes as long as that reads.
-  constexpr int64_t kPerBlock = 1 << 10;
   auto most = [&](int64_t warps, int64_t blocks) {
     c.threads = 32 * warps;
     for (c.stages = 4; c.stages > 1 && a.sharedBytes(c) > std::min(a.target.sharedPerBlock, a.target.sharedPerSm / blocks - kPerBlock);)
@@ -66,6 +83,15 @@ static bool offer(AttentionChoice &a) {
   int64_t blocks = 1;
   if (!(rows == kRowsOfOneOrder && most(8, blocks)) && !most(4, blocks = 2) && !most(4, blocks = 1))
     return true;
+  // Of few sequences that generate, the list would take longer to make than it saves, and few multiprocessors would read.
+  if (rows == kRowsOfOneOrder && c.threads == 256 && a.target.hasClusters())
+    if (std::optional<KernelSpec> alone = aloneSpecOf(a, c)) {
+      const DimExpr clusters = desc.parallel[0] * desc.parallel[1];
+      if (!a.add({{DimCondition::Kind::LessEqual, desc.parallel[0], desc.sequences},
+                  {DimCondition::Kind::LessEqual, clusters * DimExpr(c.threads / 32), DimExpr(2 * a.target.smCount)}},
+                 std::move(*alone)))
+        return false;
+    }
   std::vector<DimCondition> several;
   if (select::splitTakes(a) && !desc.batchInvariant)
     several.push_back({DimCondition::Kind::LessEqual, desc.sequences + DimExpr(1), desc.parallel[0]});
@@ -74,13 +100,19 @@ static bool offer(AttentionChoice &a) {
 
 const Skeleton kAttentionRagged = {
     .family = "attention.ragged",
-    .block = "t m n s: tiles of neighbours of one sequence, with n heads that share a key head at most m rows, off a list "
-             "that the first launch makes; keys in tiles of 16 a warp, s - 1 of them ahead",
+    .block = "t r m n s: tiles of neighbours of one sequence, with n heads that share a key head at most m rows, off a list "
+             "that the first launch makes, or of one token and without a list a cluster of r blocks; keys in tiles of 16 a warp, "
+             "s - 1 of them ahead",
     .code = Skeleton::Code::Attention,
     .sharedBytes = sharedBytes,
     .attention = {
         .tiles = true, .ragged = true, .offer = offer, .text = [](const KernelConfig &c, const AttentionText &t) {
-          std::string tile = "AttentionRaggedTile<" + joined({c.threads / 32, c.tileM, c.tileN, c.stages}) + ", Holes::kHeadQK, Holes::kHeadV>";
+          std::string tile = "AttentionRaggedTile<" + joined({c.threads / 32, c.tileM, c.tileN, c.stages}) + ", Holes::kHeadQK, Holes::kHeadV" +
+                             (c.rows > 1 ? ", " + joined({c.rows}) : "") + ">";
+          if (c.rows > 1)
+            return Instance{{"attention_ragged_cluster"},
+                            "attentionRaggedAlone<" + tile + ", RaggedCluster<" + joined({c.rows}) + ">>(h, " + t.heads + ", " + t.keys + ");",
+                            tile};
           Instance made{{"attention_ragged"},
                         "attentionRagged<" + tile + ">(h, " + t.batch + ", " + t.heads + ", " + t.keys + ", (RaggedList *)work0);",
                         tile};

@@ -14,8 +14,9 @@
 // Of few tokens behind many keys, as of a prompt that comes in pieces beside others that generate, a tile is several units of
 // work, each with a part of the keys: all but one leave what they have in the workspace, and the one with the first keys, which
 // is taken last, adds it to its own. A tile of one warp's rows, as that of a sequence that generates, is everybody's: each warp
-// takes sixteen keys of each tile of keys, and the warps' parts are added in their order. Holes: attention_tile.cuh, of one
-// token a batch whose queries are the heads that share, and
+// takes sixteen keys of each tile of keys, and the warps' parts are added in their order. Where each sequence has one token, and
+// they are few, there is no list, and warps are blocks that share a tile (attention_ragged_cluster.cuh). Holes: attention_tile.cuh,
+// of one token a batch whose queries are the heads that share, and
 //
 //   i64 keysOf(i64 b);                 neighbours with the same number have the same keys and values
 //   const Element *sixteenK(i64 b, i64 h, i64 n);   the keys from 16 n on
@@ -29,18 +30,34 @@
 constexpr int kRowsOfOneOrder = 16;
 
 /// HEADS: those that share a key head. ROWS: of a tile at most, 16 a warp, or 16 alone: then all tiles are everybody's,
-/// and the bits of a row depend on nothing but its own keys.
-template <int WARPS_, int ROWS_, int HEADS_, int STAGES_, int HEAD_QK, int HEAD_V> struct AttentionRaggedTile {
+/// and the bits of a row depend on nothing but its own keys. BLOCKS that share such a tile, WARPS each: the same bits as of
+/// one block with all their warps.
+template <int WARPS_, int ROWS_, int HEADS_, int STAGES_, int HEAD_QK, int HEAD_V, int BLOCKS_ = 1> struct AttentionRaggedTile {
   static constexpr int WARPS = WARPS_, THREADS = 32 * WARPS, KEYS = 16 * WARPS, ROWS = ROWS_, HEADS = HEADS_, STAGES = STAGES_, TOKENS = ROWS / HEADS;
-  static_assert((ROWS == 16 || ROWS == 16 * WARPS) && TOKENS > 0, "rows of one warp or of all");
+  static constexpr int BLOCKS = BLOCKS_;
+  static_assert((ROWS == 16 || (ROWS == 16 * WARPS && BLOCKS == 1)) && TOKENS > 0, "rows of one warp or of all");
   static constexpr int DQ = roundedUp(HEAD_QK, 16), DV = roundedUp(HEAD_V, 16);
   typedef SwizzledTile<powerFrom(DQ)> LayoutQK;
   typedef SwizzledTile<powerFrom(DV)> LayoutV;
   static constexpr int K_BYTES = KEYS * powerFrom(DQ) * 2, STEP_BYTES = K_BYTES + KEYS * powerFrom(DV) * 2;
   static constexpr int STRIDE = DV + 4; // f32 of a row of results, padded against bank conflicts
-  static constexpr int PART = 16 * STRIDE + 2 * 16; // a warp's results, largest scores and sums
-  static constexpr int RING_BYTES = STAGES * STEP_BYTES > WARPS * PART * 4 ? STAGES * STEP_BYTES : WARPS * PART * 4;
+  static constexpr int LEFT = BLOCKS > 1 ? HEADS : 16;  // rows of which warps leave something: several blocks take one token
+  static constexpr int PART = LEFT * STRIDE + 2 * LEFT; // a warp's results, largest scores and sums
+  static constexpr int PART_BYTES = BLOCKS * WARPS * PART * 4;
+  /// Parts take the place of the ring, unless other blocks send them while it is read.
+  static constexpr int PARTS_AT = BLOCKS > 1 ? STAGES * STEP_BYTES : 0;
+  static constexpr int RING_BYTES = PARTS_AT + PART_BYTES > STAGES * STEP_BYTES ? PARTS_AT + PART_BYTES : STAGES * STEP_BYTES;
   static constexpr int SHARED_BYTES = RING_BYTES + 16; // and the number of the next tile
+};
+
+/// A block that reads all keys of a tile. Of several that share them the last joins what all of them `give`.
+struct RaggedBlock {
+  static LATHE_METHOD u32 rank() { return 0; }
+  static LATHE_METHOD f32 *parts(f32 *own) { return own; } ///< where the last block finds them
+  static LATHE_METHOD void give(f32 *place, f32 value) { *place = value; }
+  static LATHE_METHOD void begin() {}                      ///< to be called before anything is given
+  static LATHE_METHOD void meet() {}                       ///< until all blocks have begun
+  static LATHE_METHOD void given() { __syncthreads(); }    ///< until the last block has what all give
 };
 
 /// Tokens first .. first + count - 1, and which of `parts` of their keys. What parts 1 .. parts - 1 leave has places from
@@ -151,17 +168,18 @@ template <class Tile, int THREADS, class H> LATHE_DEV void attentionRaggedTiles(
 
 /// One tile of queries and one head. SHARED: its rows are one warp's, and warps share the keys; else each warp has 16
 /// rows of its own, and may be one of `parts` of the keys; `left(p)`: where part p leaves what it has.
-template <class Tile, bool SHARED, class R, class Left>
+template <class Tile, bool SHARED, class Peers = RaggedBlock, class R, class Left>
 LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring, u32 part, u32 parts, Left left) {
   typedef typename R::Element T;
   typedef typename Tile::LayoutQK LayoutQK;
   typedef typename Tile::LayoutV LayoutV;
   constexpr int DQ = Tile::DQ, DV = Tile::DV, KEYS = Tile::KEYS, WARPS = Tile::WARPS, THREADS = Tile::THREADS, STAGES = Tile::STAGES;
-  constexpr int OWN = SHARED ? KEYS / WARPS : KEYS; // keys of a tile that a warp takes
+  constexpr int STEP = KEYS * Tile::BLOCKS;         // keys of a tile of all blocks
+  constexpr int OWN = SHARED ? KEYS / WARPS : KEYS; // those of it that a warp takes
   constexpr bool HELD = DQ <= 128;                  // queries stay in registers
   const f32 hidden = bitsToF32(0xff800000u), factor = scoreFactor<R>();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  const int own = SHARED ? warp * OWN : 0;
+  const int own = SHARED ? warp * OWN : 0, block0 = Tile::BLOCKS > 1 ? (int)Peers::rank() * KEYS : 0; // first keys of a tile
   const i32 row0 = SHARED ? 0 : warp * 16;
   const AttentionPlace at{0, (i32)head, row0 + g, count};
   const bool busy = row0 < count;
@@ -176,7 +194,7 @@ LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring, u
   begin = warpReduce<MinOp>(begin);
   end = warpReduce<MaxOp>(end);
   full = warpReduce<MinOp>(full);
-  i32 from = (begin < end ? begin : end) / KEYS, to = (end + KEYS - 1) / KEYS;
+  i32 from = (begin < end ? begin : end) / STEP, to = (end + STEP - 1) / STEP;
   const i32 lastSixteen = (end + 15) / 16 - 1;
   if constexpr (!SHARED) {
     const i32 steps = to - from;
@@ -195,26 +213,29 @@ LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring, u
   };
   auto copy = [&](i32 n) {
     if (n < to) {
-      if (n == from || (n + 1) * (KEYS / 16) > known + 32) {
-        known = n * (KEYS / 16);
+      if (n == from || (n + 1) * (STEP / 16) > known + 32) {
+        known = n * (STEP / 16);
         const i32 mine = known + lane < lastSixteen ? known + lane : lastSixteen;
         knownK = h.R::sixteenK(h.first, head, mine);
         knownV = h.R::sixteenV(h.first, head, mine);
       }
+      const i32 sixteen0 = n * (STEP / 16) + block0 / 16, inside = end - n * STEP - block0; // keys of this block's
       const SharedAddr slot = sharedAddr(ring) + (u32)(n - from) % STAGES * Tile::STEP_BYTES;
-      constexpr int PIECES_K = DQ / 8, PIECES_V = DV / 8;
+      // Known to be below THREADS: which rows and columns are a thread's is then computed once.
+      const u32 thread = threadIdx.x % THREADS;
+      constexpr u32 PIECES_K = DQ / 8, PIECES_V = DV / 8;
 #pragma unroll
-      for (int i = 0; i < KEYS * PIECES_K / THREADS; ++i) {
-        const int p = i * THREADS + threadIdx.x, row = p / PIECES_K, d = p % PIECES_K * 8;
-        const bool there = n * KEYS + row < end && (DQ == R::kHeadQK || d < R::kHeadQK); // what is not there is zero
-        const T *rows = lookedUp(knownK, n * (KEYS / 16) + row / 16);
+      for (u32 i = 0; i < KEYS * PIECES_K / THREADS; ++i) {
+        const u32 p = i * THREADS + thread, row = p / PIECES_K, d = p % PIECES_K * 8;
+        const bool there = (i32)row < inside && (DQ == R::kHeadQK || d < R::kHeadQK); // what is not there is zero
+        const T *rows = lookedUp(knownK, sixteen0 + row / 16);
         cpAsync16(slot + LayoutQK::offset(row, d), rows + (there ? row % 16 * strideK + d : 0), there ? 16 : 0);
       }
 #pragma unroll
-      for (int i = 0; i < KEYS * PIECES_V / THREADS; ++i) {
-        const int p = i * THREADS + threadIdx.x, row = p / PIECES_V, d = p % PIECES_V * 8;
-        const bool there = n * KEYS + row < end && (DV == R::kHeadV || d < R::kHeadV);
-        const T *rows = lookedUp(knownV, n * (KEYS / 16) + row / 16);
+      for (u32 i = 0; i < KEYS * PIECES_V / THREADS; ++i) {
+        const u32 p = i * THREADS + thread, row = p / PIECES_V, d = p % PIECES_V * 8;
+        const bool there = (i32)row < inside && (DV == R::kHeadV || d < R::kHeadV);
+        const T *rows = lookedUp(knownV, sixteen0 + row / 16);
         cpAsync16(slot + Tile::K_BYTES + LayoutV::offset(row, d), rows + (there ? row % 16 * strideV + d : 0), there ? 16 : 0);
       }
     }
@@ -243,7 +264,7 @@ LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring, u
 #pragma unroll
     for (int k = 0; k < DQ; k += 16) fragmentQ(heldQ[k / 16], k);
   SoftmaxState state{{hidden, hidden}, {0.0f, 0.0f}};
-  if (SHARED ? warp == 0 : part == 0) state = softmaxStart(h, at); // a sink counts once
+  if (SHARED ? warp == 0 && block0 == 0 : part == 0) state = softmaxStart(h, at); // a sink counts once
   f32 o[DV / 2];
 #pragma unroll
   for (int i = 0; i < DV / 2; ++i) o[i] = 0.0f;
@@ -255,7 +276,7 @@ LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring, u
     copy(n + STAGES - 1);
     if (!busy) continue;
     const SharedAddr keysAt = sharedAddr(ring) + (u32)(n - from) % STAGES * Tile::STEP_BYTES, valuesAt = keysAt + Tile::K_BYTES;
-    const i32 k0 = n * KEYS + own;
+    const i32 k0 = n * STEP + block0 + own;
     f32 s[OWN / 2];
 #pragma unroll
     for (int i = 0; i < OWN / 2; ++i) s[i] = 0.0f;
@@ -336,26 +357,29 @@ LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring, u
     storeLogSums(h, at, state);
     storeResults(h, at, o, inverse);
   } else {
-    constexpr int D = R::kHeadV, MOST = 16 * Tile::STRIDE, TOTAL = MOST + 16;
-    f32 *const parts = (f32 *)ring, *const mine = parts + warp * Tile::PART;
+    constexpr int D = R::kHeadV, LEFT = Tile::LEFT, MOST = LEFT * Tile::STRIDE, TOTAL = MOST + LEFT;
+    f32 *const parts = Peers::parts((f32 *)(ring + Tile::PARTS_AT)), *const leaves = parts + (block0 / 16 + warp) * Tile::PART;
+    Peers::meet();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = g + 8 * r;
       const f32 total = quadSum(state.total[r]);
+      if (row >= LEFT) continue;
       if (t == 0) {
-        mine[MOST + row] = state.most[r];
-        mine[TOTAL + row] = total;
+        Peers::give(leaves + MOST + row, state.most[r]);
+        Peers::give(leaves + TOTAL + row, total);
       }
 #pragma unroll
       for (int i = 0; i < DV / 8; ++i)
 #pragma unroll
-        for (int e = 0; e < 2; ++e) mine[row * Tile::STRIDE + 8 * i + 2 * t + e] = o[4 * i + 2 * r + e];
+        for (int e = 0; e < 2; ++e) Peers::give(leaves + row * Tile::STRIDE + 8 * i + 2 * t + e, o[4 * i + 2 * r + e]);
     }
-    __syncthreads();
+    Peers::given();
+    if (Tile::BLOCKS > 1 && Peers::rank() != Tile::BLOCKS - 1) return;
     for (int i = threadIdx.x; i < count * (D / 8); i += THREADS) {
       const int row = i / (D / 8), d = i % (D / 8) * 8;
       f32 sum[8], largest, all;
-      joinParts<WARPS>(sum, largest, all, factor, [&](int p) { return parts[p * Tile::PART + MOST + row]; },
+      joinParts<Tile::BLOCKS * WARPS>(sum, largest, all, factor, [&](int p) { return parts[p * Tile::PART + MOST + row]; },
                        [&](int p) { return parts[p * Tile::PART + TOTAL + row]; },
                        [&](int p, int e) { return parts[p * Tile::PART + row * Tile::STRIDE + d + e]; });
       const f32 inverse = R::kZeroMasked && all == 0.0f ? 0.0f : 1.0f / all;
@@ -399,6 +423,17 @@ template <class Tile, class H> LATHE_DEV void attentionRagged(const H &h, i64 ba
     unit = next; // written before a barrier that all have passed, read before all have left the next one
     __syncthreads();
   }
+}
+
+/// The same of one token a sequence, of blocks for each token and key head, which share its keys: no list, and the same bits.
+template <class Tile, class Peers, class H> LATHE_DEV void attentionRaggedAlone(const H &h, i64 heads, i64 keys) {
+  static_assert(Tile::ROWS == kRowsOfOneOrder, "tiles that are everybody's");
+  LATHE_DYNAMIC_SHARED(shared);
+  Peers::begin();
+  const u32 pair = blockIdx.x / Tile::BLOCKS, token = pair / (u32)heads;
+  const RaggedRows<H, Tile::HEADS> rows(h, token);
+  auto left = [](u32) { return 0; }; // there are no parts of keys
+  raggedTile<Tile, true, Peers>(rows, (i64)(pair - token * (u32)heads), Tile::HEADS, keys, shared, 0, 1, left);
 }
 
 #endif // LATHE_DEVICE_ATTENTION_RAGGED

@@ -97,9 +97,17 @@ Variants chooseCuda(const KernelDesc &desc, const Target &target) {
     chosen = ask(desc, target, [](const Skeleton &s) { return s.memory.offer; }, out);
   if (!chosen)
     return chosen.status();
-  // Of a row the one for any sizes; variants of products sum alike.
-  if (desc.batchInvariant && desc.kind != KernelDesc::Kind::Gemm && out.size() > 1)
-    out.erase(out.begin(), out.end() - 1);
+  // Of a row the one for any sizes; variants of products sum alike, and so do those of ragged attention.
+  if (desc.batchInvariant && desc.kind != KernelDesc::Kind::Gemm && out.size() > 1) {
+    auto formOf = [](const KernelVariant &v) {
+      Result<KernelConfig> config = KernelConfig::parse(v.spec.config);
+      return config ? config->form : nullptr;
+    };
+    const Skeleton *last = formOf(out.back());
+    out.erase(std::remove_if(out.begin(), out.end() - 1,
+                             [&](const KernelVariant &v) { return !last || !last->attention.ragged || formOf(v) != last; }),
+              out.end() - 1);
+  }
   return out;
 }
 

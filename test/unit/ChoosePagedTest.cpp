@@ -84,8 +84,16 @@ TEST(ChoosePaged, TokensOfManySequencesShareKeys) {
   d.batchInvariant = true;
   auto all = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok()) << all.status().str();
-  ASSERT_EQ(all->size(), 1u);
-  EXPECT_EQ(all->front().spec.config, "attention.ragged.t256.m16.n4.s3");
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ(all->back().spec.config, "attention.ragged.t256.m16.n4.s3");
+  // Of few sequences that have one token each, no list is made, and clusters share their keys.
+  const KernelSpec &few = pick(*all, {{"T", 3}, {"R", 3}, {"M", 9}, {"N", 99}}).spec;
+  EXPECT_EQ(few.config, "attention.ragged.t32.r8.m16.n4.s8");
+  ASSERT_EQ(few.launches.size(), 1u);
+  EXPECT_EQ(*few.launches[0].grid[0].evaluate({{"T", 3}}), 3 * 8 * 8);
+  EXPECT_EQ(few.launches[0].cluster[0], 8);
+  for (auto [tokens, sequences] : {std::pair<int64_t, int64_t>{4, 3}, {5, 5}, {70, 70}})
+    EXPECT_EQ(pick(*all, {{"T", tokens}, {"R", sequences}, {"M", 9}, {"N", 99}}).spec.launches.size(), 2u);
 }
 
 /// Tiles are copied as numbers of 16 bits: codes are read token by token.

@@ -73,6 +73,18 @@ template <class Tile, class H> void raggedKernel(H h, i64 batch, i64 keys, Ragge
   attentionRagged<Tile>(h, batch, h.groups, keys, list);
 }
 
+/// Blocks that share a tile as those of a cluster do: the last one, which runs last, finds here what all give.
+template <int BLOCKS> struct Shared {
+  static u32 rank() { return blockIdx.x % BLOCKS; }
+  static f32 *parts(f32 *) { return given_; }
+  static void give(f32 *place, f32 value) { *place = value; }
+  static void begin() {}
+  static void meet() {}
+  static void given() { __syncthreads(); }
+  static inline f32 given_[1 << 16];
+};
+template <class Tile, class H> void aloneKernel(H h, i64 keys) { attentionRaggedAlone<Tile, Shared<Tile::BLOCKS>>(h, h.groups, keys); }
+
 /// A part of a sequence: tokens from `first` to `end`.
 struct Piece { i64 sequence, first, end; };
 
@@ -122,6 +134,15 @@ std::vector<f32> check(const std::vector<Piece> &pieces, i64 groups, i64 window 
   RaggedList *const to = (RaggedList *)list.data;
   EXPECT_EQ(run_emulated(listKernel<Tile, H>, 1, 64, 0, h, batch, to), "");
   EXPECT_EQ(run_emulated(raggedKernel<Tile, H>, blocks, Tile::THREADS, Tile::SHARED_BYTES, h, batch, 16 * pages, to), "");
+  if constexpr (ROWS == kRowsOfOneOrder)
+    if (sequences == batch) { // without a list, of several blocks a tile: the same bits
+      const std::vector<f32> listed(o.data, o.data + o.size), listedSums(sums.data, sums.data + sums.size);
+      std::fill_n(o.data, o.size, NAN);
+      std::fill_n(sums.data, sums.size, NAN);
+      typedef AttentionRaggedTile<1, ROWS, HEADS, 3, DQ, DV, 8> Part;
+      EXPECT_EQ(run_emulated(aloneKernel<Part, H>, unsigned(8 * batch * groups), Part::THREADS, Part::SHARED_BYTES, h, 16 * pages), "");
+      EXPECT_TRUE(std::equal(listed.begin(), listed.end(), o.data) && std::equal(listedSums.begin(), listedSums.end(), sums.data));
+    }
   const double tolerance = IsSame<T, bf16>::value ? 8e-3 : 1e-3;
   i64 at = 0;
   for (i64 b = 0; b < batch; ++b)
@@ -256,6 +277,11 @@ template <int DQ, Scores SCORES, bool SINK> void companyChangesNothing(i64 windo
 
 /// The same bits in any company, and however a prompt is cut, where all tiles have the same form; also where a tile of keys is
 /// seen by some rows of a tile alone.
+TEST(EmulatedRagged, OneTokenASequenceWithoutAList) {
+  check<bf16, 4, 32, 32, Scores::Plain, false, true, 16>({{0, 299, 300}, {1, 0, 1}, {2, 16, 17}}, 2);
+  check<f16, 1, 64, 64, Scores::Plain, true, true, 16>({{0, 400, 401}}, 3);
+}
+
 TEST(EmulatedRagged, CompanyChangesNothing) {
   companyChangesNothing<32, Scores::Own, true>(70);
   companyChangesNothing<128, Scores::Plain, false>(-1);
