@@ -132,6 +132,7 @@ template <class Peers, int THREADS> struct SampledRow {
   u32 greatestKey = 0;
   f32 greatest = 0;
   f32 binsPerLogit = 0;
+  u64 wanted = 0; // what collect() has found the bin of s.bin for, or 0
   int turn = 0;
 
   LATHE_METHOD SampledRow(Shared &s, u32 *memory, u32 *spare, i64 vocabulary, i64 inShared, f64 scale)
@@ -185,19 +186,49 @@ template <class Peers, int THREADS> struct SampledRow {
     }
   }
 
-  /// Keys of the logits as they are; the place of the greatest.
-  template <class T> LATHE_METHOD u32 load(const T *row) {
+  /// Keys of the logits as they are, kept if `keep`; the place of the greatest.
+  template <class T> LATHE_METHOD u32 load(const T *row, bool keep = true) {
+    constexpr int L = 16 / (int)sizeof(T);
+    const T *from = row + first;
     u64 best = 0;
-    forLogits(row, [&](u32 i, f32 logit) {
-      const u32 key = keyOf(logit);
-      keys[i] = key;
+    u32 done = 0;
+    // Four keys at a time, the lanes in such an order that eight of them write to all banks of shared memory.
+    if ((u64)from % 16 == 0 && (u64)keys % 16 == 0) {
+      const u32 vectors = length / L, odd = threadIdx.x / (32 / L) % (L / 4);
+#pragma unroll 4
+      for (u32 v = threadIdx.x; v < vectors; v += THREADS) {
+        const Bits16 bits = loadGlobal16(from + (u64)v * L);
+        Vec<T, L> x;
+        memcpy(&x, &bits, 16);
+        Vec<u32, 4> four[L / 4];
+#pragma unroll
+        for (int l = 0; l < L; ++l) {
+          four[l / 4].v[l % 4] = keyOf(toF32(x[l]));
+          best = better(best, four[l / 4].v[l % 4], v * L + l);
+        }
+        if (!keep) continue;
+#pragma unroll
+        for (u32 i = 0; i < L / 4; ++i) {
+          const u32 part = i ^ odd;
+          Vec<u32, 4> one = four[0];
+#pragma unroll
+          for (u32 p = 1; p < L / 4; ++p)
+            if (part == p) one = four[p];
+          *(Vec<u32, 4> *)(keys + v * L + 4 * part) = one;
+        }
+      }
+      done = vectors * L;
+    }
+    for (u32 i = done + threadIdx.x; i < length; i += THREADS) {
+      const u32 key = keyOf(toF32(from[i]));
+      if (keep) keys[i] = key;
       best = better(best, key, i);
-    });
+    }
     return settle(best);
   }
   /// Keys of the logits after bias, penalties and what may not come; the place of the greatest.
   template <class T> LATHE_METHOD u32 load(const T *row, const SampleDraw &d, const u32 *words) {
-    if (!d.biasCount && !d.countsCount && !d.outCount && !d.masked) return load(row);
+    if (!d.biasCount && !d.countsCount && !d.outCount && !d.masked) return load(row, d.scale != 0 && d.topK != 1);
     forLogits(row, [&](u32 i, f32 logit) { keys[i] = f32ToBits(logit); });
     __syncthreads();
     const u32 *bias = words + d.bias, *counts = words + d.counts, *out = words + d.out, *mask = words + d.mask;
@@ -246,9 +277,10 @@ template <class Peers, int THREADS> struct SampledRow {
     return ~(u32)all;
   }
 
+  /// Without branches: lanes wait for each other anyway, and the weights of several keys are computed at a time.
   LATHE_METHOD u64 weightOf(u32 key) const {
-    if (key == greatestKey) return kSampleUnit;
-    return fixedExp2(__dmul_rn(__dadd_rn((f64)logitOf(key), -(f64)greatest), scale), s.powers);
+    const u64 weight = fixedExp2(__dmul_rn(__dadd_rn((f64)logitOf(key), -(f64)greatest), scale), s.powers);
+    return key == greatestKey ? kSampleUnit : weight;
   }
 
   // ---- Pivots -------------------------------------------------------------------------
@@ -370,7 +402,9 @@ template <class Peers, int THREADS> struct SampledRow {
   /// many they are, or 0. The first block has their keys and places, `key << 32 | ~place`, in s.all, in any order.
   template <bool WEIGHED, class Target> LATHE_METHOD u32 collect(Cut set, Target targetOf) {
     if (threadIdx.x == 0) s.found = 0;
-    if (!findFirstBin<WEIGHED>(set, targetOf)) return 0;
+    u64 target = 0;
+    if (!findFirstBin<WEIGHED>(set, [&](u64 total) { return target = targetOf(total); })) return 0;
+    wanted = target;
     const u32 bin = s.bin;
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < length; i += THREADS)
@@ -396,11 +430,12 @@ template <class Peers, int THREADS> struct SampledRow {
   }
 
   /// The fewest greatest elements of the set whose measures, weights or 1 each, come to targetOf(the sum of all), above
-  /// 0; the set itself where they do not.
+  /// 0; the set itself where they do not. Behind a collect() of the same that found too many it goes on from its bin.
   template <bool WEIGHED, class Target> LATHE_METHOD Cut findPivot(Cut set, Target targetOf) {
     auto measure = [&](u32 key) { return WEIGHED ? weightOf(key) : 1; };
-    u64 target = 0;
-    if (!findFirstBin<WEIGHED>(set, [&](u64 total) { return target = targetOf(total); })) return set;
+    u64 target = wanted;
+    if (!wanted && !findFirstBin<WEIGHED>(set, [&](u64 total) { return target = targetOf(total); })) return set;
+    wanted = 0;
     u32 bin = s.bin;
     u64 above = s.above;
     Extent e = extentOf(set, [&](u32 key) { return binOf(key) == bin; });
@@ -461,8 +496,8 @@ template <class Peers, int THREADS> struct SampledRow {
   LATHE_METHOD void draw(Cut set, u64 least, u64 random, i64 *token) {
     auto weight = [&](u32 i) -> u64 {
       const u32 key = keys[i];
-      const u64 w = set.keeps(key, first + i) ? weightOf(key) : 0;
-      return w < least ? 0 : w;
+      const u64 w = weightOf(key);
+      return w < least || !set.keeps(key, first + i) ? 0 : w;
     };
     // A stretch a thread; of an odd number, so that lanes read different banks of shared memory.
     const u32 each = (length + THREADS - 1) / THREADS | 1;
