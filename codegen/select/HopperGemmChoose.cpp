@@ -46,11 +46,15 @@ void Search::consider(const Skeleton &form, int64_t tileM, std::initializer_list
     if (!gemm.allows(c) || sumsOfThread(c) >= sums)
       continue;
     c = gemm.complete(c);
-    // A range is judged by four of its sizes: rounds that are full for one are not for another.
+    // A range is judged by four of its sizes: rounds that are full for one are not for another. Many rows are mostly whole
+    // tiles, as lengths and steps of so many tokens at most are.
+    constexpr double kMany = 512, kWhole = 128;
     double time = 0;
     for (int i = 0; i < 4; ++i) {
       double at = static_cast<double>(from) *
                   std::pow(static_cast<double>(to) / static_cast<double>(from), i / 3.0);
+      if (from < to && at > kMany)
+        at = std::round(at / kWhole) * kWhole;
       time += gemm.timeOf(c, static_cast<int64_t>(at + 0.5)) / at;
     }
     if (!best.form || time < bestTime) {

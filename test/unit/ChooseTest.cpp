@@ -3,6 +3,8 @@
 
 #include "ChooseFixture.h"
 
+#include <cmath>
+
 using namespace lathe;
 using namespace lathe::test;
 
@@ -140,6 +142,21 @@ TEST(Choose, FewRowsOfManyColumnsStreamTheirWeights) {
   wanted = chooseVariants(d, *Target::parse("sm_80"));
   ASSERT_TRUE(wanted.ok());
   EXPECT_EQ(wanted->front().spec.config, "gemm.stream.t256.r16.n16.s3");
+}
+
+/// Tiles of rows that only a run knows fill the rounds of sizes that are whole tiles: 32 x 16 of 128 x 128 are 3.9 rounds of
+/// 132 blocks, 26 x 16 of 128 x 160 take as many and leave most of the last one empty.
+TEST(Choose, ManyUnknownRowsAreWholeTiles) {
+  const Target hopper = *Target::parse("sm_90a");
+  auto all = chooseVariants(linear("M", "4096", "14336"), hopper);
+  ASSERT_TRUE(all.ok()) << all.status().str();
+  for (int64_t m : {1024, 2048, 4096}) {
+    const Result<int64_t> blocks = pick(*all, {{"M", m}}).spec.launches[0].grid[0].evaluate({{"M", m}});
+    const Result<KernelConfig> c = KernelConfig::parse(pick(*all, {{"M", m}}).spec.config);
+    ASSERT_TRUE(blocks.ok() && c.ok());
+    const double rounds = double((m + c->tileM - 1) / c->tileM * ((4096 + c->tileN - 1) / c->tileN)) / double(hopper.smCount);
+    EXPECT_GT(rounds / std::ceil(rounds), 0.95) << m << " " << c->str();
+  }
 }
 
 TEST(Choose, HopperProductsHaveTensorMaps) {
