@@ -100,6 +100,9 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
         // Groups that do not begin with a warp's part of K cost it a scale for each unit.
         if (const int64_t group = p.b.codeGroup / unitOf(bits); group > 1 && steps % group != 0)
           time *= 1.15;
+        // Where warps have more steps than K, each looks whether a step is one.
+        if (steps * warps * cluster != units)
+          time *= 1.05;
         if (time < least) {
           least = time;
           best = now;

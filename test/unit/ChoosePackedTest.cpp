@@ -95,6 +95,9 @@ TEST(Choose, WarpsOfPackedWeightsOfFewRows) {
     ASSERT_TRUE(all.ok());
     EXPECT_EQ(all->front().spec.config, config);
   }
+  auto shortGroups = chooseVariants(product(1, 4096, 32, 28672), *Target::parse("sm_90a"));
+  ASSERT_TRUE(shortGroups.ok());
+  EXPECT_EQ(shortGroups->front().spec.config, "gemm.packed.t512.r8.n112.k4.s2");
 }
 
 // A stage is loaded ahead of the two that are held, of weights of 8 bits as well.
