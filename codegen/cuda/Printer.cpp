@@ -284,6 +284,8 @@ bool Printer::structureOp(Operation &o) {
     load(op);
   else if (auto op = dyn_cast<tile::StoreOp>(o))
     store(op);
+  else if (auto op = dyn_cast<tile::SaturateOp>(o))
+    define(op.getResult(), Twine("saturate<") + (op.getIsUnsigned() ? "u8" : "i8") + ">(" + use(op.getValue()) + ")");
   else if (auto op = dyn_cast<tile::BlockIdOp>(o))
     define(op.getId(), Twine("blockIdx.") + (op.getAxis() == 0   ? "x"
                                              : op.getAxis() == 1 ? "y"

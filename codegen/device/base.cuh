@@ -73,6 +73,9 @@ LATHE_DEV SharedAddr sharedAddr(const void *p) {
 /// Two results rounded to 16 bits in one word, `low` in its low half.
 LATHE_DEV u32 bf16Pair(f32 low, f32 high) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
 LATHE_DEV u32 f16Pair(f32 low, f32 high) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+/// Two integers as bytes, `low` in the low one; what a byte does not have becomes the nearest that it has.
+LATHE_DEV u16 u8Pair(i32 low, i32 high) { u32 r; asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, 0;" : "=r"(r) : "r"(high), "r"(low)); return (u16)r; }
+LATHE_DEV u16 i8Pair(i32 low, i32 high) { u32 r; asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, 0;" : "=r"(r) : "r"(high), "r"(low)); return (u16)r; }
 #if __CUDA_ARCH__ >= 890
 #define LATHE_FLOAT8_UNITS
 /// Two 8-bit floats from and to their bits; what is too large becomes the largest finite number.
@@ -371,6 +374,19 @@ template <class T, int N> LATHE_DEV Vec<typename SignOf<T>::Unsigned, N> asUnsig
 template <class T, int N> LATHE_DEV Vec<typename SignOf<T>::Signed, N> asSigned(const Vec<T, N> &x) {
   return convert<typename SignOf<T>::Signed>(x);
 }
+/// As bytes of type T, the nearest that it has; given as signed ones.
+template <class T, int N> LATHE_DEV Vec<i8, N> saturate(const Vec<i32, N> &x) {
+  constexpr bool UNSIGNED = IsSame<T, u8>::value;
+  Vec<i8, N> r;
+#pragma unroll
+  for (int i = 0; i + 1 < N; i += 2) {
+    const u16 pair = UNSIGNED ? u8Pair(x.v[i], x.v[i + 1]) : i8Pair(x.v[i], x.v[i + 1]);
+    memcpy(&r.v[i], &pair, 2);
+  }
+  if constexpr (N % 2 == 1) r.v[N - 1] = (i8)(UNSIGNED ? u8Pair(x.v[N - 1], 0) : i8Pair(x.v[N - 1], 0));
+  return r;
+}
+template <class T> LATHE_DEV i8 saturate(i32 x) { return saturate<T>(Vec<i32, 1>{{x}}).v[0]; }
 template <class T> LATHE_DEV bool lowBit(T x) { return (x & 1) != 0; }
 template <class T, int N> LATHE_DEV Vec<bool, N> lowBit(const Vec<T, N> &x) {
   Vec<bool, N> r;

@@ -377,6 +377,12 @@ inline unsigned short f16Bits(float x) {
 }
 inline unsigned bf16Pair(float low, float high) { return bf16Bits(low) | (unsigned)bf16Bits(high) << 16; }
 inline unsigned f16Pair(float low, float high) { return f16Bits(low) | (unsigned)f16Bits(high) << 16; }
+inline unsigned short u8Pair(int low, int high) {
+  return static_cast<unsigned short>(std::clamp(low, 0, 255) | std::clamp(high, 0, 255) << 8);
+}
+inline unsigned short i8Pair(int low, int high) {
+  return static_cast<unsigned short>((std::clamp(low, -128, 127) & 255) | (std::clamp(high, -128, 127) & 255) << 8);
+}
 inline float fastExp2(float x) { return std::exp2f(x); }
 inline float fastReciprocal(float x) { return 1.0f / x; }
 

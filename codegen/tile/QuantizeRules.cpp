@@ -57,7 +57,8 @@ Value dequantizeRule(Evaluator &e, OpResult r, const Indices &idx) {
 
 /// Bytes of f32 by a known zero point, in fewer steps: clamped first, which is the same as behind (the bounds are
 /// integers there, and rounding keeps the order); then a number is added whose unit in the last place is 1, so that
-/// the sum's bits are those of the integer, rounded to even. A GPU converts at half the rate at which it adds.
+/// the sum's bits are those of the integer, rounded to even. A GPU converts at half the rate at which it adds, and has
+/// an instruction that clamps two integers: sums above the upper bound have larger bits, so that it is left to that.
 Value byteOf(Evaluator &e, Value y, int64_t zero, bool isUnsigned) {
   constexpr double kUnits = 12582912; // 1.5 x 2^23
   constexpr int64_t kBits = 0x4b400000;
@@ -69,14 +70,17 @@ Value byteOf(Evaluator &e, Value y, int64_t zero, bool isUnsigned) {
   // What is not comparable becomes code 0, of integers as the general form has it.
   if (!isUnsigned)
     y = e.select(e.make<arith::CmpFOp>(P::ORD, y, y), y, number(-double(zero)));
-  if (e.kernel.target->isCuda()) { // one instruction each, which prefers the number
-    y = e.make<arith::MinNumFOp>(e.make<arith::MaxNumFOp>(y, number(low)), number(high));
+  const bool saturates = e.kernel.target->isCuda();
+  if (saturates) { // one instruction, which prefers the number
+    y = e.make<arith::MaxNumFOp>(y, number(low));
   } else {
     y = e.select(e.make<arith::CmpFOp>(P::OGT, y, number(low)), y, number(low));
     y = e.select(e.make<arith::CmpFOp>(P::OLT, y, number(high)), y, number(high));
   }
   Value bits = e.make<arith::BitcastOp>(e.like(y, i32), e.make<arith::AddFOp>(y, number(kUnits)));
   bits = e.make<arith::AddIOp>(bits, all(e.constantInt(i32, zero - kBits)));
+  if (saturates)
+    return e.make<tile::SaturateOp>(e.like(y, i8), bits, isUnsigned);
   return e.make<arith::TruncIOp>(e.like(y, i8), bits);
 }
 

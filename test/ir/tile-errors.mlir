@@ -21,3 +21,11 @@ func.func @dot_c1(%acc: vector<8xi32>, %a: vector<8xi16>) {
   %v = tile.dot %acc, %a, %a : vector<8xi32>, vector<8xi16>
   return
 }
+
+// -----
+
+func.func @saturate_c1(%v: vector<8xi32>) {
+  // expected-error @+1 {{requires the same shape for all operands and results}}
+  %b = tile.saturate %v : vector<8xi32> -> vector<4xi8>
+  return
+}

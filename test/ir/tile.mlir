@@ -18,6 +18,9 @@ func.func @row_sum(%x: memref<?xf32>, %i: memref<?xi64>, %y: memref<?xf32>, %S: 
   %raw = tile.load %i[%row] : memref<?xi64> -> i64
   // CHECK: tile.check_index %{{.*}}, %{{.*}} : i64
   %at = tile.check_index %raw, %S : i64
+  %four = arith.fptosi %v : vector<4xf32> to vector<4xi32>
+  // CHECK: tile.saturate %{{.*}} unsigned : vector<4xi32> -> vector<4xi8>
+  %bytes = tile.saturate %four unsigned : vector<4xi32> -> vector<4xi8>
   // CHECK: tile.store %{{.*}}, %{{.*}}[%{{.*}}] : f32, memref<?xf32>
   tile.store %sum, %y[%at] : f32, memref<?xf32>
   return

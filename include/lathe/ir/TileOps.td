@@ -124,6 +124,12 @@ def Tile_DotOp : Tile_Op<"dot", [Pure, AllTypesMatch<["acc", "result"]>, AllType
   let assemblyFormat = "$acc `,` $a (`unsigned` $unsigned_a^)? `,` $b attr-dict `:` type($acc) `,` type($a)";
   let hasVerifier = 1;
 }
+def Tile_SaturateOp : Tile_Op<"saturate", [Pure, SameOperandsAndResultShape]> {
+  let summary = "result[i] = value[i], or what is nearest to it of 8 bits; signed, or with `unsigned` not";
+  let arguments = (ins AnyTypeOf<[I32, VectorOfRankAndType<[1], [I32]>]>:$value, UnitAttr:$is_unsigned);
+  let results = (outs AnyTypeOf<[I8, VectorOfRankAndType<[1], [I8]>]>:$result);
+  let assemblyFormat = "$value (`unsigned` $is_unsigned^)? attr-dict `:` type($value) `->` type($result)";
+}
 def Tile_CheckIndexOp : Tile_Op<"check_index", [MemoryEffects<[MemWrite]>]> {
   let summary = "Reports an index outside [-size, size) on the status channel; gives a valid index in [0, size)";
   let description = "Negative indices count from the end. After a report the result is 0.";
