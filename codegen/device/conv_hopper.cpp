@@ -10,11 +10,20 @@
 
 namespace lathe {
 
+/// Of what is read and written, once each.
+static double timeOfMemory(const WindowSizes &sizes) {
+  constexpr double kMemory = 3939;
+  double channels = static_cast<double>(sizes.groupChannels * sizes.groups);
+  double all = static_cast<double>(sizes.filters * sizes.groups);
+  return static_cast<double>(sizes.elementBytes) *
+         (sizes.pixels * (sizes.pixelsRead * channels + all) + all * static_cast<double>(sizes.depth)) / kMemory;
+}
+
 /// The constants are a fit to a sweep over the windows of ResNet-50 on the H200; they are no rates of
 /// the machine.
 static double timeOfTile(const KernelConfig &c, const WindowSizes &sizes) {
   constexpr double kMultiply = 4222, kFeed = 126, kLatency = 1006, kStart = 1500, kRound = 308;
-  constexpr double kEpilogue = 37, kMemory = 3939, kRows = 90;
+  constexpr double kEpilogue = 37, kRows = 90;
   double results = static_cast<double>(c.tileM * c.tileN), m = sizes.pixels;
   double across = std::ceil(static_cast<double>(sizes.filters) / static_cast<double>(c.tileN));
   double blocks =
@@ -32,12 +41,8 @@ static double timeOfTile(const KernelConfig &c, const WindowSizes &sizes) {
   // Ping-pong hides all epilogues but the last.
   double busy = rounds * (static_cast<double>(sizes.steps) * step + kRound) +
                 results / kEpilogue * (isPingPong(c) ? 1 : rounds);
-  double channels = static_cast<double>(sizes.groupChannels * sizes.groups);
-  double all = static_cast<double>(sizes.filters * sizes.groups);
-  double bytes = static_cast<double>(sizes.elementBytes) *
-                 (m * (sizes.pixelsRead * channels + all) + all * static_cast<double>(sizes.depth));
   constexpr double kBusy = 0.02; // what decides among those that memory makes equal
-  return std::max(busy, bytes / kMemory) + kBusy * busy + kStart;
+  return std::max(busy, timeOfMemory(sizes)) + kBusy * busy + kStart;
 }
 
 /// Windows come as fast as TMA makes rows; a block more costs its part of the sums.
@@ -48,7 +53,7 @@ static double timeOfSplitTile(const KernelConfig &c, const WindowSizes &sizes) {
                   static_cast<double>(sizes.groups * c.cluster);
   double rounds = std::ceil(blocks / sizes.smCount);
   double steps = std::ceil(static_cast<double>(sizes.steps) / static_cast<double>(c.cluster));
-  return rounds * steps * kStep * std::max(1.0, static_cast<double>(64 + c.tileN) / 128) +
+  return std::max(rounds * steps * kStep * std::max(1.0, static_cast<double>(64 + c.tileN) / 128), timeOfMemory(sizes)) +
          kPart * static_cast<double>(c.cluster) + kStart;
 }
 

@@ -26,6 +26,7 @@ template <int EXTENT_, int STRIDE_, int DILATION_, int PAD_> struct ImageAxis {
 template <int SPATIAL_, int CHUNKS_, int WIDE_, class Z_, class Y_, class X_, int SLICE_BYTES_ = 0> struct ImageWindow {
   static constexpr int SPATIAL = SPATIAL_, CHUNKS = CHUNKS_, WIDE = WIDE_, SLICE_BYTES = SLICE_BYTES_;
   static constexpr int SLICES = SLICE_BYTES > 0 ? 2 : 1, STEPS = CHUNKS * Z_::EXTENT * Y_::EXTENT * X_::EXTENT;
+  static constexpr int USED = STEPS < SLICES ? 1 : SLICES; // a window of one tap has nothing for the second slice
   typedef Z_ Z;
   typedef Y_ Y;
   typedef X_ X;
@@ -77,12 +78,12 @@ LATHE_DEV void loadTap(SharedAddr to, const TensorMap &map, SharedAddr bar, cons
   else imageLoad(to, map, bar, channel, p.x, p.y, p.z, p.image, (u16)p.tapX, (u16)p.tapY, (u16)p.tapZ);
 }
 
-/// A stage's rows. Behind the last tap it comes again: the weights there are zeros.
+/// A stage's rows. Behind the last tap of several it comes again: the weights there are zeros.
 template <class W>
 LATHE_DEV void loadWindows(SharedAddr to, const TensorMap &map, SharedAddr bar, const ImageSizes &out, u32 group,
                            u32 pixel, u32 step) {
 #pragma unroll
-  for (u32 s = 0; s < W::SLICES; ++s) {
+  for (u32 s = 0; s < W::USED; ++s) {
     const u32 tap = step * W::SLICES + s, last = W::STEPS - 1;
     loadTap<W>(to + s * W::SLICE_BYTES, map, bar, out, group, pixel, W::SLICES > 1 && tap > last ? last : tap);
   }

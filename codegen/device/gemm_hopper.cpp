@@ -16,7 +16,9 @@ bool wgmmaStartsLate(const KernelConfig &c, int64_t k) {
   return c.form->wgmma.plain() && c.tileM == 128 && c.rows == 1 && k >= kLong;
 }
 
-int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes) {
+int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes, bool windows) {
+  if (windows && tileN == 128 && resultBytes == 1)
+    return 128;
   if (tileN % 64 == 0 && resultBytes <= 2)
     return 64;
   return tileN % 32 == 0 ? 32 : 16;
@@ -34,7 +36,7 @@ int64_t wgmmaSharedBytes(const KernelConfig &c, const TileFacts &facts) {
   int64_t columns = facts.heads ? kHeadColumns * (facts.pair ? 2 : 1)
                     : isSwapped(c)
                         ? wgmmaStagedRows(c.tileM)
-                        : wgmmaStagedColumns(facts.pair ? c.tileN / 2 : c.tileN, facts.resultBytes);
+                        : wgmmaStagedColumns(facts.pair ? c.tileN / 2 : c.tileN, facts.resultBytes, facts.windows);
   return c.stages * (c.tileM + c.tileN) * 128 + 4 * 64 * columns * facts.resultBytes +
          16 * c.stages + 4 * 8 + 1024;
 }

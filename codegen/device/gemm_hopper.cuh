@@ -61,6 +61,11 @@ template <class H> LATHE_DEV constexpr int slicesOf() {
   if constexpr (H::kImages) return H::Window::SLICES;
   else return 1;
 }
+/// How many of them are loaded and multiplied.
+template <class H> LATHE_DEV constexpr int slicesUsedOf() {
+  if constexpr (H::kImages) return H::Window::USED;
+  else return 1;
+}
 
 /// A tile has BM x BN results. ROWS of A are loaded: fewer than BM where M is small, because rows beyond
 /// the end of a tensor are slow to load, and rows that are not loaded give only results that are not
@@ -76,17 +81,18 @@ struct WgmmaTile {
   static constexpr bool PINGPONG = PINGPONG_, STREAM_K = STREAM_K_;
   static constexpr u32 PAIR = PAIR_, PARTS = PARTS_;
   static constexpr bool A_ALONG = H::kA == Operand::AlongK, B_ALONG = H::kB == Operand::AlongK;
-  static constexpr int SLICES = slicesOf<H>();
+  static constexpr int SLICES = slicesOf<H>(), USED = slicesUsedOf<H>();
   static constexpr int MI = PINGPONG ? BM / 64 : BM / 128; // products of 64 rows by a group
   static constexpr int OUT = H::kPair ? BN / 2 : BN;    // columns of results
   static constexpr bool HALVES = H::kPair && H::kPairHead > 0; // of heads
   // Where m or n is contiguous, it is loaded in chunks of as many elements as the swizzle spans.
   static constexpr int A_WIDE = 64, B_WIDE = OUT % 64 == 0 ? 64 : 32;
   static constexpr u32 A_BYTES = BM * 128, B_BYTES = BN * 128;
-  static constexpr u32 LOADED = (A_ALONG ? ROWS * 128 : A_BYTES) + B_BYTES; // of a stage
+  static constexpr u32 LOADED = ((A_ALONG ? ROWS * 128 : A_BYTES) + B_BYTES) / SLICES * USED; // of a stage
   // Results of 64 rows are staged in two buffers a group.
   static constexpr int RESULT = sizeof(typename H::Result);
-  static constexpr int STAGED = H::kPairHead > 0 ? 32 : OUT % 64 == 0 && RESULT <= 2           ? 64
+  static constexpr int STAGED = H::kPairHead > 0 ? 32 : H::kImages && RESULT == 1 && OUT == 128 ? 128
+                                : OUT % 64 == 0 && RESULT <= 2         ? 64
                                 : H::kSwapped && OUT % 48 == 0 ? 48
                                 : OUT % 32 == 0                        ? 32
                                                                        : 16; // columns
@@ -173,7 +179,7 @@ LATHE_DEV void loadStageB(const H &h, SharedAddr to, const TensorMap &map, Share
     constexpr u32 SLICES = slicesOf<H>();
     if constexpr (SLICES > 1) {
 #pragma unroll
-      for (u32 s = 0; s < SLICES; ++s)
+      for (u32 s = 0; s < slicesUsedOf<H>(); ++s)
         loadStage<true, H::kBatchB, Tile::OUT, Tile::B_WIDE>(to + s * (Tile::B_BYTES / SLICES), map, bar, t.batch, t.n,
                                                              step * Tile::BK + s * (Tile::BK / SLICES));
       return;
@@ -618,7 +624,7 @@ LATHE_DEV void multiplySteps(typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], Sha
   // Bytes to the next 64 rows, to the next 32 bytes of k (in 16 bytes).
   constexpr u32 A_ROWS64 = 64 * 128 / Tile::SLICES;
   constexpr u64 A_NEXT = Tile::A_ALONG ? 2 : 128, B_NEXT = Tile::B_ALONG ? 2 : Tile::B_WIDE * 2;
-  constexpr int EACH = 4 / Tile::SLICES; // products of a slice
+  constexpr int EACH = 4 / Tile::SLICES, ALL = EACH * Tile::USED; // products of a slice, of a stage
   constexpr u64 A_SLICE = Tile::A_BYTES / Tile::SLICES >> 4, B_SLICE = Tile::B_BYTES / Tile::SLICES >> 4;
   const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES;
   u32 slot = before % STAGES, parity = before / STAGES & 1, last = 0;
@@ -630,7 +636,7 @@ LATHE_DEV void multiplySteps(typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], Sha
     const u64 b = Tile::SLICES > 1 ? wgmmaAlongK64(tileB) : descriptorB<Tile>(tileB);
     wgmmaFence();
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
+    for (int k = 0; k < ALL; ++k)
 #pragma unroll
       for (int i = 0; i < Tile::MI; ++i)
         H::multiply(acc[i], a + i * (A_ROWS64 >> 4) + k / EACH * A_SLICE + k % EACH * A_NEXT,

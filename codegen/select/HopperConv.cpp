@@ -103,7 +103,7 @@ bool HopperConv::allows(const KernelConfig &c) const {
 }
 
 TileFacts HopperConv::facts() const {
-  return {.elementBytes = elementBytes, .steps = steps(), .resultBytes = resultBytes};
+  return {.elementBytes = elementBytes, .steps = steps(), .windows = true, .resultBytes = resultBytes};
 }
 
 KernelConfig HopperConv::complete(KernelConfig c) const {
@@ -163,7 +163,7 @@ KernelSpec HopperConv::spec(const KernelConfig &c) const {
   matrix(desc.operands[1].buffer, depth, filters, depth * elementBytes, filters * depth * elementBytes,
          {channels, c.tileN});
   auto results = [&](int buffer, TensorMapArg::Role role) {
-    std::vector<int64_t> box{wgmmaStagedColumns(c.tileN, resultBytes), 64};
+    std::vector<int64_t> box{wgmmaStagedColumns(c.tileN, resultBytes, /*windows=*/true), 64};
     if (isSwapped(c))
       box = {64, wgmmaStagedRows(c.tileM)};
     matrix(buffer, filters, pixels, filters * desc.group * resultBytes, filters * resultBytes, std::move(box));

@@ -120,6 +120,26 @@ TEST(Choose, WindowsOfCodesHaveTwiceTheChannels) {
   EXPECT_NE(familyOf(chooseVariants(d, *Target::parse("sm_90a"))->back()).substr(0, 13), "conv.pingpong");
 }
 
+// Blocks that share K gain nothing where the bytes take longer; 128 columns of bytes are stored together.
+TEST(Choose, WindowsThatMemoryBoundsHaveWholeTiles) {
+  KernelDesc d = windows(512, 128, 1, {1, 1}, {0, 0, 0, 0}, {1, 1});
+  d.window = {1, 1};
+  d.reduction = {1, 1, 512};
+  d.parallel = {64, 28, 28, 128};
+  d.buffers[0].dims = d.buffers[0].physical = {64, 28, 28, 512};
+  d.buffers[1].dims = d.buffers[1].physical = {128, 512, 1, 1};
+  d.buffers[2].dims = d.buffers[2].physical = d.parallel;
+  d.buffers[0].dtype = d.operands[0].dtype = d.buffers[2].dtype = DType::UI8;
+  d.buffers[1].dtype = d.operands[1].dtype = DType::I8;
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(familyOf(all->front()), "conv.pingpong");
+  const TensorMapArg &result = all->front().spec.tensorMaps.back();
+  EXPECT_EQ(result.role, TensorMapArg::Role::Result);
+  EXPECT_EQ(result.box[0], DimExpr(128));
+  EXPECT_EQ(result.swizzleBytes, 128);
+}
+
 TEST(Choose, WindowsThatMapsRefuseTakeThePortableForm) {
   Target hopper = *Target::parse("sm_90a");
   auto family = [&](const KernelDesc &d) { return familyOf(chooseVariants(d, hopper)->back()); };

@@ -235,7 +235,7 @@ TEST_F(CudaHopper, ConvolutionsOfCodesCompile) {
     const char *config;
     int maps;
     const char *x, *result;
-    int channels = 144;
+    int channels = 144, extent = 3;
   };
   for (const Form &f : {Form{"conv.pingpong.t384.m128.n64.k128.s6", 3, "ui8", "ui8"},
                         Form{"conv.cooperative.t384.m128.n128.k128.s5", 3, "i8", "bf16"},
@@ -243,16 +243,20 @@ TEST_F(CudaHopper, ConvolutionsOfCodesCompile) {
                         Form{"conv.pingpong.t384.m64.n128.k128.s6", 2, "i8", "i32"},
                         // Two taps a step.
                         Form{"conv.pingpong.t384.m192.n64.k128.s6", 3, "ui8", "ui8", 64},
-                        Form{"conv.cooperative.t384.m256.n128.k128.s4", 3, "i8", "i8", 48}}) {
+                        Form{"conv.cooperative.t384.m256.n128.k128.s4", 3, "i8", "i8", 48},
+                        // One, of a step that has room for two.
+                        Form{"conv.pingpong.t384.m128.n128.k128.s6", 3, "ui8", "ui8", 64, 1}}) {
     std::string name = nameOf("codes");
     auto images = [](int channels, const char *e) {
       const std::string c = std::to_string(channels);
       return "tensor<?x14x14x" + c + "x" + e + ", #lathe.t<[N, 14, 14, " + c + "]>>";
     };
-    const std::string w = "tensor<128x" + std::to_string(f.channels) + "x3x3xi8>";
+    const std::string extent = std::to_string(f.extent), pad = std::to_string(f.extent / 2);
+    const std::string w = "tensor<128x" + std::to_string(f.channels) + "x" + extent + "x" + extent + "xi8>";
     std::string x = images(f.channels, f.x), sums = images(128, "i32"), real = images(128, "f32"), y = images(128, f.result);
-    std::string text = "  %0 = lathe.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, "
-                       "group = 1 : i64, layout = #lathe.conv_layout<nhwc>} : (" + x + ", " + w + ") -> " + sums + "\n";
+    std::string text = "  %0 = lathe.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: " + pad + ", " + pad + ", " + pad + ", " +
+                       pad + ">, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>} : (" + x + ", " + w +
+                       ") -> " + sums + "\n";
     std::string scaled = "  %1 = lathe.cast %0 : (" + sums + ") -> " + real + "\n  %2 = lathe.mul %1, %s : (" + real +
                          ", tensor<128xf32>) -> " + real + "\n  %u = lathe.constant dense<1.0> : tensor<f32>\n";
     if (f.result == std::string("i32"))

@@ -53,8 +53,8 @@ int64_t streamDepth(const KernelConfig &config);
 /// which come early gain nothing: the kernel waits for those ahead of it, and lets the next one start
 /// when its last loads are under way.
 bool wgmmaStartsLate(const KernelConfig &config, int64_t k);
-/// Columns of results that a block of gemm_hopper.cuh stages together.
-int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes);
+/// Columns of results that a block of gemm_hopper.cuh stages together; `windows`: of a convolution.
+int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes, bool windows = false);
 /// The same where operands are swapped: rows of 64 columns.
 int64_t wgmmaStagedRows(int64_t tileM);
 

@@ -40,6 +40,7 @@ using Offer = Result<bool> (*)(const KernelDesc &, const Target &, std::vector<K
 struct TileFacts {
   int64_t elementBytes = 2;     ///< products: of the operands
   int64_t steps = 0;            ///< windows: stages of the whole depth; 0: any number
+  bool windows = false;         ///< products: rows are pixels of images
   int64_t resultBytes = 0;      ///< products: of an element that is staged in shared memory; 0: none is
   bool pair = false;            ///< products: a result is made of two columns of sums
   bool heads = false;           ///< products: results are stored head by head, with `pair` both halves
