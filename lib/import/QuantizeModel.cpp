@@ -64,6 +64,16 @@ std::string reasonToKeepConv(const Loaded &model, const onnx::NodeProto &node, b
   return {};
 }
 
+/// Whether a convolution reads the colours of an image by filters of 16 bits.
+bool readsColours(const Loaded &model, const onnx::NodeProto &node) {
+  constexpr int64_t kColours = 4;
+  const onnx::TensorProto &filters = *model.constants.at(node.input(1));
+  for (const auto &a : node.attribute())
+    if (a.name() == "group" && a.i() != 1)
+      return false;
+  return filters.dims(1) <= kColours && filters.data_type() != onnx::TensorProto::FLOAT;
+}
+
 /// Why a product by this value keeps its form; empty where it need not.
 std::string reasonToKeep(const Loaded &model, const std::string &weight, bool half) {
   auto found = model.constants.find(weight);
@@ -447,6 +457,8 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
         why = "convolutions read filters of f32 where images are of f32";
       else
         why = conv ? reasonToKeepConv(model, node, !isHalf(scheme.format), half) : reasonToKeep(model, weight, half);
+      if (why.empty() && scheme.activations && conv && readsColours(model, node))
+        why = "images of so few channels have no kernel of codes on a GPU, which reads them in 16 bits";
       if (why.empty() && scheme.activations && !conv) {
         const onnx::TensorProto &matrix = *model.constants.at(weight);
         if (matrix.dims(0) <= kSmall / matrix.dims(1))
