@@ -183,6 +183,7 @@ def run(folder, names):
             sizes.setdefault((h, s, d), []).append((row["stem"], density_of(seen), launch, visible, (q, k, v)))
     flex = torch.compile(flex_attention, dynamic=False)
     for (h, s, d), entries in sizes.items():
+        torch._dynamo.reset()  # it takes few masks, and then makes all scores
         candidates = {name: [launch] for name, _, launch, *_ in entries}
         for name, _, _, visible, qkv in entries:
             if visible:
