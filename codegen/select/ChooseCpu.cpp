@@ -93,7 +93,7 @@ int64_t rowsInScratch(int64_t depth, const KernelConfig &c, const Target &target
 
 namespace {
 
-/// Whether a kernel reads one input and transposes it, with both sides long enough for squares of vectors.
+/// Whether a kernel transposes an input, with both sides long enough for squares of vectors.
 bool isTransposed(const KernelDesc &desc, int64_t lanes) {
   if (desc.inputContiguous < 0 || bitWidth(desc.inputContiguousType) < 8 ||
       desc.inputContiguousType == DType::Bool)
@@ -107,7 +107,7 @@ bool isTransposed(const KernelDesc &desc, int64_t lanes) {
   for (size_t d = desc.inputContiguous + 1; d < desc.parallel.size(); ++d)
     behind = behind * desc.parallel[d];
   DimExpr before = product({desc.parallel.begin(), desc.parallel.begin() + desc.inputContiguous + 1});
-  return large == 1 && size(before) >= lanes && size(behind) >= lanes;
+  return large && size(before) >= lanes && size(behind) >= lanes;
 }
 
 /// Of elements that each wait for what they have read just before, two vectors are under way together: by itself one waits

@@ -27,7 +27,7 @@ struct Side {
 struct Turn {
   Evaluator &e;
   IndexMath &ix;
-  Value result;
+  Value result, turned; ///< turned: what squares are made of: the result, or what is transposed on the way to it
   std::vector<DimExpr> dims;
   Side down, along; ///< neighbours in the input, in the result
   SmallVector<int64_t> outer;
@@ -46,13 +46,17 @@ struct Turn {
     SmallVector<Value> lines;
     for (int64_t c = 0; c < columns; ++c) {
       Evaluator::ActiveLanes some(e, rows);
-      lines.push_back(e.splat(e.eval(result, index(Index(row, 1), Index(ix.add(column, c))))));
+      lines.push_back(e.splat(e.eval(turned, index(Index(row, 1), Index(ix.add(column, c))))));
     }
     lines.resize(W, lines.front()); // nobody looks at the others
     transposeSquare(e, lines);
     Evaluator::ActiveLanes some(e, columns);
-    for (int64_t r = 0; r < rows; ++r)
-      store(lines[r], index(Index(ix.add(row, r)), Index(column, 1)));
+    for (int64_t r = 0; r < rows; ++r) {
+      Indices idx = index(Index(ix.add(row, r)), Index(column, 1));
+      if (turned != result)
+        e.bind(turned, idx, lines[r]);
+      store(turned == result ? lines[r] : e.splat(e.eval(result, idx)), idx);
+    }
   }
 
   /// What is left of a square of run-time sizes.
@@ -117,6 +121,22 @@ struct Turn {
   }
 };
 
+/// Whether a kernel has inputs of several dimensions that are not transposed: what the result is made of beside `turned`.
+bool readsBeside(Value result, Value turned) {
+  llvm::SmallPtrSet<Value, 16> seen{turned};
+  SmallVector<Value> left{result};
+  while (!left.empty()) {
+    Value v = left.pop_back_val();
+    if (!seen.insert(v).second)
+      continue;
+    if (Operation *op = v.getDefiningOp())
+      llvm::append_range(left, op->getOperands());
+    else if (llvm::count_if(dimsOf(v), [](const DimExpr &d) { return !(d == DimExpr(1)); }) > 1)
+      return true;
+  }
+  return false;
+}
+
 } // namespace
 
 void scheduleTranspose(Evaluator &e, const KernelConfig &config) {
@@ -130,7 +150,8 @@ void scheduleTranspose(Evaluator &e, const KernelConfig &config) {
     return schedulePointwise(e, config);
   ArrayRef<int64_t> perm = op.getPerm();
   int64_t d = llvm::find(perm, rank - 1) - perm.begin();
-  Turn turn{e, e.ix, result, dims, {d, d}, {rank - 1, rank - 1}, {}, {}};
+  Value turned = readsBeside(result, op.getResult()) ? op.getResult() : result;
+  Turn turn{e, e.ix, result, turned, dims, {d, d}, {rank - 1, rank - 1}, {}, {}};
   // Dimensions that follow each other on both sides are one, where nothing else looks at them.
   auto arg = dyn_cast<BlockArgument>(op.getX());
   const BufferArg &out = e.bufferArg(e.outputArg(0));

@@ -342,32 +342,39 @@ TEST(CpuForms, DepthwiseLines) {
   }
 }
 
-/// Images turned to channels last or back, and perhaps one more than that.
+/// Images turned to channels last or back, and perhaps one more than that, or images of the result's sizes added.
 struct Turn {
-  bool toLast, plus;
+  enum class Plus { Nothing, One, Others };
+  bool toLast;
+  Plus plus;
   std::string text(const std::string &planes, const std::string &pixels) const {
     const std::string &x = toLast ? planes : pixels, &y = toLast ? pixels : planes;
-    return "func.func @t(%x: " + x + ") -> " + y +
+    const std::string added = plus == Plus::Others ? y : "tensor<f32>";
+    return "func.func @t(%x: " + x + (plus == Plus::Others ? ", %z: " + y : "") + ") -> " + y +
            " {\n %0 = lathe.transpose %x {perm = array<i64: " +
            (toLast ? "0, 2, 3, 1" : "0, 3, 1, 2") + ">} : (" + x + ") -> " + y +
-           "\n %o = lathe.constant dense<1.0> : tensor<f32>\n %1 = lathe.add %0, %o : (" + y +
-           ", tensor<f32>) -> " + y + "\n return %" + (plus ? "1" : "0") + " : " + y + "\n}";
+           "\n %o = lathe.constant dense<1.0> : tensor<f32>\n %1 = lathe.add %0, " + (plus == Plus::Others ? "%z" : "%o") +
+           " : (" + y + ", " + added + ") -> " + y + "\n return %" + (plus == Plus::Nothing ? "0" : "1") + " : " + y + "\n}";
   }
   void check(CpuKernel &kernel, const std::array<int64_t, 4> &size, bool symbolic,
              const std::string &what) const {
     auto [n, c, h, w] = size;
-    auto xv = noise(n * c * h * w, 1);
+    auto xv = noise(n * c * h * w, 1), zv = noise(n * c * h * w, 2);
     std::vector<float> want(xv.size());
     for (int64_t b = 0; b < n; ++b)
       for (int64_t i = 0; i < c; ++i)
         for (int64_t p = 0; p < h * w; ++p) {
           int64_t plane = (b * c + i) * h * w + p, pixel = (b * h * w + p) * c + i;
-          want[toLast ? pixel : plane] = xv[toLast ? plane : pixel] + (plus ? 1.0f : 0.0f);
+          int64_t to = toLast ? pixel : plane;
+          want[to] = xv[toLast ? plane : pixel] + (plus == Plus::Others ? zv[to] : plus == Plus::One ? 1.0f : 0.0f);
         }
     std::map<std::string, int64_t> sizes;
     if (symbolic)
       sizes = {{"N", n}, {"C", c}, {"H", h}, {"W", w}};
-    auto got = kernel.run({bytesOf(xv)}, sizes);
+    std::vector<Bytes> inputs{bytesOf(xv)};
+    if (plus == Plus::Others)
+      inputs.push_back(bytesOf(zv));
+    auto got = kernel.run(inputs, sizes);
     ASSERT_EQ(kernel.error, "");
     expectNear(valuesOf<float>(got[0]), want, 0, what);
   }
@@ -378,7 +385,7 @@ TEST(CpuForms, TransposesSquaresAndTheirEdges) {
   for (const Machine &machine : machines())
     for (bool toLast : {true, false}) {
       std::string config = "transpose.v" + std::to_string(machine.lanes);
-      for (bool plus : {false, true}) {
+      for (Turn::Plus plus : {Turn::Plus::Nothing, Turn::Plus::One, Turn::Plus::Others}) {
         Turn turn{toLast, plus};
         CpuKernel kernel(turn.text("tensor<?x?x?x?xf32, #lathe.t<[N, C, H, W]>>",
                                    "tensor<?x?x?x?xf32, #lathe.t<[N, H, W, C]>>"),
@@ -389,7 +396,7 @@ TEST(CpuForms, TransposesSquaresAndTheirEdges) {
       }
       for (const auto &size : all) {
         auto s = [&](int d) { return std::to_string(size[d]) + "x"; };
-        Turn turn{toLast, size[0] == 2};
+        Turn turn{toLast, size[0] == 2 ? Turn::Plus::Others : Turn::Plus::Nothing};
         CpuKernel kernel(turn.text("tensor<" + s(0) + s(1) + s(2) + s(3) + "f32>",
                                    "tensor<" + s(0) + s(2) + s(3) + s(1) + "f32>"),
                          config, machine.target, "3");
