@@ -29,6 +29,9 @@ constexpr unsigned kMaxMovementReaders = 8;
 /// Places of a computed value that one element of a reader may need: between two axes of a cubic resize there
 /// are 4, before a third one 16, and a fourth one makes kernels that take minutes to compile.
 constexpr unsigned kMaxPlaces = 8;
+/// Elements that a value may be made of where a reduction reads it, which computes it in each of its passes: a cubic resize
+/// of two axes reads 16, and compiles for a minute in a kernel of three passes.
+constexpr size_t kMaxReads = 8;
 /// Operations that take about as long as a launch.
 constexpr double kFreeWork = 64 << 10;
 /// Elements of a mask that a core of a CPU no longer finds in its cache.
@@ -91,6 +94,8 @@ private:
     return structured && structured.getOpClass() == OpClass::Gather &&
            structured.getAccess(use.getOperandNumber()).kind == OperandAccess::Kind::Whole;
   }
+
+  static bool isReduction(const Group *group) { return group->kind == RegionKind::Reduction; }
 
   /// Anchors that read their operands many times or in an order of their own.
   static bool needsMemory(const Group &group) {
@@ -306,6 +311,34 @@ private:
     return std::min(same + moved, 1u << 16); // chains multiply
   }
 
+  /// Elements in memory that one element of a value is made of, up to one more than kMaxReads: of an op that moves elements
+  /// those of one operand, at a place of its own; indices are not counted.
+  struct Reads {
+    llvm::DenseSet<std::pair<Value, unsigned>> elements; ///< value, number of the place
+    llvm::DenseSet<std::pair<Operation *, unsigned>> seen;
+    llvm::DenseMap<std::pair<Operation *, unsigned>, unsigned> places; ///< of ops that move, seen from a place
+  };
+  void addReads(Value value, unsigned place, Reads &reads) const {
+    Operation *op = value.getDefiningOp();
+    if (reads.elements.size() > kMaxReads || (op && (isNumber(op) || !reads.seen.insert({op, place}).second)))
+      return;
+    std::optional<OpClass> kind = op && !isa<ConstantOp>(op) && graph.isFree(op) ? classOf(op) : std::nullopt;
+    if (kind == OpClass::Pointwise) {
+      for (Value operand : op->getOperands())
+        addReads(operand, place, reads);
+    } else if (kind == OpClass::Movement || kind == OpClass::Gather) {
+      unsigned next = reads.places.try_emplace({op, place}, reads.places.size() + 1).first->second;
+      addReads(op->getOperand(0), next, reads);
+    } else if (kind != OpClass::Source) {
+      reads.elements.insert({value, place});
+    }
+  }
+  bool readsMany(Operation *op) const {
+    Reads reads;
+    addReads(op->getResult(0), 0, reads);
+    return reads.elements.size() > kMaxReads;
+  }
+
   /// A cast to a wider type of floats that lie in memory.
   bool upcastsStored(Operation *op) const {
     if (!isConversion(op))
@@ -350,7 +383,13 @@ private:
     if (upcastsStored(op))
       return true;
     // A launch costs more than a little arithmetic, however often it is repeated.
-    if (repeats * size * graph.workOfElement(op) <= kFreeWork)
+    const bool little = repeats * size * graph.workOfElement(op) <= kFreeWork;
+    const bool known = llvm::all_of(dimsOf(op->getResult(0)), [](const DimExpr &d) { return d.isConstant(); });
+    if (!(little && known) && kind == OpClass::Pointwise && llvm::any_of(readers.groups, isReduction) && readsMany(op)) {
+      reason = "a reduction would make it of more than " + std::to_string(kMaxReads) + " elements in each pass";
+      return false;
+    }
+    if (little)
       return true;
     if (isPlace(op, size))
       return true;
@@ -374,7 +413,7 @@ private:
     // A kernel over the same sizes that reads it anyway can store it too.
     for (Operation *user : op->getResult(0).getUsers()) {
       Group *group = graph.ownerOf(user);
-      if (!group || group->isContraction() || group->kind == RegionKind::Scan ||
+      if (!group || group->isContraction() || group->kind == RegionKind::Scan || (isReduction(group) && readsMany(op)) ||
           group->kind == RegionKind::Copy || isClass(group->anchor, OpClass::Window) ||
           !isClass(user, OpClass::Pointwise) || !hasDims(op->getResult(0), group->space) ||
           !graph.mayOwn(op, *group))

@@ -137,4 +137,44 @@ module attributes {lathe.target = "x86-64-v3"} {
     %s2 = lathe.add %p2, %g22 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
     return %s2 : tensor<64x64x64xf32>
   }
+
+  // What is made of nine elements is stored ahead of a reduction, which would make it in each pass; of three it is not.
+  // CHECK-LABEL: @many_reads
+  // CHECK: lathe.kernel {{.*}} pointwise
+  // CHECK-COUNT-6: lathe.gather
+  // CHECK: lathe.kernel {{.*}} reduction
+  // CHECK-NOT: lathe.gather
+  // CHECK: return
+  // REMARK: a reduction would make it of more than 8 elements in each pass
+  func.func @many_reads(%x: tensor<64x64x64xf32>, %i0: tensor<64xi64>, %i1: tensor<64xi64>, %i2: tensor<64xi64>) -> tensor<64x64x64xf32> {
+    %a0 = lathe.gather %x, %i0 {axis = 0 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %a1 = lathe.gather %x, %i1 {axis = 0 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %a2 = lathe.gather %x, %i2 {axis = 0 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %b0 = lathe.add %a0, %a1 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %b = lathe.add %b0, %a2 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %c0 = lathe.gather %b, %i0 {axis = 1 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %c1 = lathe.gather %b, %i1 {axis = 1 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %c2 = lathe.gather %b, %i2 {axis = 1 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %d0 = lathe.add %c0, %c1 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %d = lathe.add %d0, %c2 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %m = lathe.reduce %d {kind = #lathe.reduce_kind<max>, axes = array<i64: 2>, keepdims = true} : (tensor<64x64x64xf32>) -> tensor<64x64x1xf32>
+    %y = lathe.sub %d, %m : (tensor<64x64x64xf32>, tensor<64x64x1xf32>) -> tensor<64x64x64xf32>
+    return %y : tensor<64x64x64xf32>
+  }
+
+  // CHECK-LABEL: @few_reads
+  // CHECK: lathe.kernel {{.*}} reduction
+  // CHECK-COUNT-3: lathe.gather
+  // CHECK-NOT: lathe.kernel
+  // CHECK: return
+  func.func @few_reads(%x: tensor<64x64x64xf32>, %i0: tensor<64xi64>, %i1: tensor<64xi64>, %i2: tensor<64xi64>) -> tensor<64x64x64xf32> {
+    %a0 = lathe.gather %x, %i0 {axis = 0 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %a1 = lathe.gather %x, %i1 {axis = 0 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %a2 = lathe.gather %x, %i2 {axis = 0 : i64} : (tensor<64x64x64xf32>, tensor<64xi64>) -> tensor<64x64x64xf32>
+    %b0 = lathe.add %a0, %a1 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %d = lathe.add %b0, %a2 : (tensor<64x64x64xf32>, tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %m = lathe.reduce %d {kind = #lathe.reduce_kind<max>, axes = array<i64: 2>, keepdims = true} : (tensor<64x64x64xf32>) -> tensor<64x64x1xf32>
+    %y = lathe.sub %d, %m : (tensor<64x64x64xf32>, tensor<64x64x1xf32>) -> tensor<64x64x64xf32>
+    return %y : tensor<64x64x64xf32>
+  }
 }
