@@ -32,6 +32,8 @@ constexpr unsigned kMaxPlaces = 8;
 /// Elements that a value may be made of where a reduction reads it, which computes it in each of its passes: a cubic resize
 /// of two axes reads 16, and compiles for a minute in a kernel of three passes.
 constexpr size_t kMaxReads = 8;
+/// Elements from which on rows that lie across memory are turned by a kernel of their own on a CPU.
+constexpr double kTurned = 16 << 10;
 /// Operations that take about as long as a launch.
 constexpr double kFreeWork = 64 << 10;
 /// Elements of a mask that a core of a CPU no longer finds in its cache.
@@ -95,6 +97,11 @@ private:
            structured.getAccess(use.getOperandNumber()).kind == OperandAccess::Kind::Whole;
   }
 
+  /// On a CPU, a large transpose whose neighbours were none before: whoever reads its rows gathers them.
+  bool gathersRows(Operation *op) const {
+    auto permutation = permutationOf(op);
+    return !computeMasks && permutation && !keepsLastDim(*permutation) && graph.count(dimsOf(op->getResult(0))) >= kTurned;
+  }
   static bool isReduction(const Group *group) { return group->kind == RegionKind::Reduction; }
 
   /// Anchors that read their operands many times or in an order of their own.
@@ -373,6 +380,10 @@ private:
       reason = "each element of a reader would need it at " + std::to_string(places.lookup(op)) + " places";
       return false;
     }
+    if (llvm::any_of(readers.groups, isReduction) && gathersRows(op)) {
+      reason = "a reduction would gather its rows in each pass";
+      return false;
+    }
     if (kind == OpClass::Movement && data == 1) {
       if (readers.groups.size() <= kMaxMovementReaders)
         return true;
@@ -413,7 +424,7 @@ private:
     // A kernel over the same sizes that reads it anyway can store it too.
     for (Operation *user : op->getResult(0).getUsers()) {
       Group *group = graph.ownerOf(user);
-      if (!group || group->isContraction() || group->kind == RegionKind::Scan || (isReduction(group) && readsMany(op)) ||
+      if (!group || group->isContraction() || group->kind == RegionKind::Scan || (isReduction(group) && (readsMany(op) || gathersRows(op))) ||
           group->kind == RegionKind::Copy || isClass(group->anchor, OpClass::Window) ||
           !isClass(user, OpClass::Pointwise) || !hasDims(op->getResult(0), group->space) ||
           !graph.mayOwn(op, *group))

@@ -177,4 +177,19 @@ module attributes {lathe.target = "x86-64-v3"} {
     %y = lathe.sub %d, %m : (tensor<64x64x64xf32>, tensor<64x64x1xf32>) -> tensor<64x64x64xf32>
     return %y : tensor<64x64x64xf32>
   }
+
+  // Rows that lie across memory are turned once, and not gathered in each pass.
+  // CHECK-LABEL: @turned_rows
+  // CHECK: lathe.kernel {{.*}} copy
+  // CHECK: lathe.transpose
+  // CHECK: lathe.kernel {{.*}} reduction
+  // CHECK-NOT: lathe.transpose
+  // CHECK: return
+  // REMARK: a reduction would gather its rows in each pass
+  func.func @turned_rows(%x: tensor<64x64x64xf32>) -> tensor<64x64x64xf32> {
+    %d = lathe.transpose %x {perm = array<i64: 0, 2, 1>} : (tensor<64x64x64xf32>) -> tensor<64x64x64xf32>
+    %m = lathe.reduce %d {kind = #lathe.reduce_kind<max>, axes = array<i64: 2>, keepdims = true} : (tensor<64x64x64xf32>) -> tensor<64x64x1xf32>
+    %y = lathe.sub %d, %m : (tensor<64x64x64xf32>, tensor<64x64x1xf32>) -> tensor<64x64x64xf32>
+    return %y : tensor<64x64x64xf32>
+  }
 }
