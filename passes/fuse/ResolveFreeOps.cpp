@@ -393,14 +393,12 @@ private:
     // Reading the type of fewer bits and upcasting again is cheaper than reading the other.
     if (upcastsStored(op))
       return true;
-    // A launch costs more than a little arithmetic, however often it is repeated.
-    const bool little = repeats * size * graph.workOfElement(op) <= kFreeWork;
-    const bool known = llvm::all_of(dimsOf(op->getResult(0)), [](const DimExpr &d) { return d.isConstant(); });
-    if (!(little && known) && kind == OpClass::Pointwise && llvm::any_of(readers.groups, isReduction) && readsMany(op)) {
+    if (kind == OpClass::Pointwise && llvm::any_of(readers.groups, isReduction) && readsMany(op)) {
       reason = "a reduction would make it of more than " + std::to_string(kMaxReads) + " elements in each pass";
       return false;
     }
-    if (little)
+    // A launch costs more than a little arithmetic, however often it is repeated.
+    if (repeats * size * graph.workOfElement(op) <= kFreeWork)
       return true;
     if (isPlace(op, size))
       return true;
