@@ -53,8 +53,10 @@ static double timeOfSplitTile(const KernelConfig &c, const WindowSizes &sizes) {
                   static_cast<double>(sizes.groups * c.cluster);
   double rounds = std::ceil(blocks / sizes.smCount);
   double steps = std::ceil(static_cast<double>(sizes.steps) / static_cast<double>(c.cluster));
-  return std::max(rounds * steps * kStep * std::max(1.0, static_cast<double>(64 + c.tileN) / 128), timeOfMemory(sizes)) +
-         kPart * static_cast<double>(c.cluster) + kStart;
+  double feed = rounds * steps * kStep * std::max(1.0, static_cast<double>(64 + c.tileN) / 128);
+  if (rounds > 1) // blocks that all run at a time wait for their first bytes, whichever there are
+    feed = std::max(feed, timeOfMemory(sizes));
+  return feed + kPart * static_cast<double>(c.cluster) + kStart;
 }
 
 /// No more stages than the steps of a block; two blocks fit into a multiprocessor.
