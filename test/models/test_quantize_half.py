@@ -147,6 +147,24 @@ def test_convolutions(tmp_path):
     assert sum("kBeside = true" in text for text in texts) == 1 and not any("divide" in text for text in texts)
 
 
+@pytest.mark.parametrize("dtype, keeps", [("f16", True), ("f32", False)])
+def test_colours(tmp_path, dtype, keeps):
+    """Filters of 16 bits that read colours keep their type; the next ones, and those of f32, do not."""
+    number, narrow = {**TYPES, "f32": (TensorProto.FLOAT, np.float32)}[dtype]
+    rng = np.random.default_rng(6)
+    weights = {"w0": rng.normal(size=(32, 3, 3, 3)) / 5, "w1": rng.normal(size=(32, 32, 1, 1)) / 6}
+    nodes = [helper.make_node("Conv", ["x", "w0"], ["a"], name="first", pads=[1, 1, 1, 1]), helper.make_node("Relu", ["a"], ["r"]),
+             helper.make_node("Conv", ["r", "w1"], ["y"], name="second")]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", number, ["B", 3, 8, 8])],
+                              [helper.make_tensor_value_info("y", number, ["B", 32, 8, 8])],
+                              [numpy_helper.from_array(v.astype(narrow), n) for n, v in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=rng.normal(size=(2, 3, 8, 8)).astype(narrow))
+    text = quantize(tmp_path, "w8a8-int8", "--data", tmp_path / "x.npz")
+    assert ("images of so few channels" in text) == keeps
+    assert ("1 products" if keeps else "2 products") in text
+
+
 @pytest.mark.parametrize("scheme, options, code, message", [
     ("w8a8-int8", ["--dynamic"], 4, "is no matrix of f32"), ("w4a16", ["--format=microsoft"], 4, "is no matrix of f32"),
     ("nf4", [], 4, "is no matrix of f32"), ("f16", [], 4, "is no matrix of f32"),
