@@ -205,8 +205,8 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
     parser.add("shape", "INPUT=1x3x224x224",
                "The sizes of an input: the model is compiled for them alone, or for any size where "
                "one is ?, x=?x3x?x?, also where the model states a size or no rank. Of a sequence how many "
-               "tensors it has, x=[3], which are the inputs x[0], x[1], x[2]; of an optional without a "
-               "value, x=none",
+               "tensors it has, x=[3], which are the inputs x[0], x[1], x[2] (else a run gives any number of "
+               "them); of an optional without a value, x=none",
                compile("shape"));
     parser.add("entry", "NAME:DIM=SIZE[,...]",
                "An entry of this name with these dimensions bound; may be repeated",

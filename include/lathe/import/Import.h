@@ -42,7 +42,8 @@ struct ImportOptions {
   std::map<std::string, std::vector<int64_t>> shapes;
   /// How many tensors an input has that is a sequence; none: an optional without a value. The input
   /// x of three tensors becomes the inputs x[0], x[1] and x[2], an optional with a value (which
-  /// `shapes` gives sizes) that value, one without it no input.
+  /// `shapes` gives sizes) that value, one without it no input. What is not in here has any number of tensors, which a run
+  /// gives: the inputs x[] and x[].shapes (lathe/support/TensorList.h).
   std::map<std::string, std::optional<int64_t>> lengths;
   /// Inputs that become constants, by name: sizes, axes or pads that a model takes
   /// as operands although lathe needs them when it compiles. They are no inputs
