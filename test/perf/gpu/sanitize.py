@@ -219,8 +219,25 @@ def selections():
             "gemv.short": {"batched": (short, [])}}
 
 
+def transforms():
+    from onnx import TensorProto, helper
+    number = lambda name, v: helper.make_tensor(name, TensorProto.INT64, [], [v])
+
+    def frames(path):
+        save_graph(path, [helper.make_node("STFT", ["x", "step", "", "length"], ["y"])], [value("x", [3, 5000, 1], "FLOAT")],
+                   [value("y", [3, 46, 201, 2], "FLOAT")], [number("step", 100), number("length", 400)])
+
+    def rows(size, parts, results, **attributes):
+        return (lambda path: save_graph(path, [helper.make_node("DFT", ["x", "", "axis"], ["y"], **attributes)],
+                                        [value("x", [7, size, parts], "FLOAT")], [value("y", [7, *results], "FLOAT")],
+                                        [number("axis", 1)])), []
+    return {"fourier": {"frames": (frames, []), "complex": rows(1001, 2, [1001, 2], inverse=1),
+                        "half": rows(33, 2, [64, 1], inverse=1, onesided=1)}}
+
+
 def all_cases():
-    return {**gemms(), **quantized(), **mixed_input(), **packed(), **convolutions(), **attentions(), **memory_forms(), **selections()}
+    return {**gemms(), **quantized(), **mixed_input(), **packed(), **convolutions(), **attentions(), **memory_forms(), **selections(),
+            **transforms()}
 
 
 def save_graph(path, nodes, inputs, outputs, constants=(), opset=23):
