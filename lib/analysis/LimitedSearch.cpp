@@ -377,14 +377,16 @@ private:
       chosen[op] = choice;
   }
 
-  /// From what is best: shaken by noise that falls, then improved within the limit, from the second round on region by region, too.
-  /// A result that is a little worse is gone on from, too, at most so often in a row.
+  /// From what is best: shaken by noise that falls, then improved within the limit, region by region, too, once moves alone bring
+  /// little. A result that is a little worse is gone on from, too, at most so often in a row.
   void settle() {
     constexpr int kShakes = 6, kMoves = 10, kAstray = 30, kRegions = 4;
+    constexpr double kLittle = 1e-3; // of the cost, in a round
     chosen = best;
     std::vector<int> base = chosen;
     double baseCost = bestCost;
     int astray = 0; // rounds since something was the best
+    bool takesRegions = false;
     for (int round = 0; used() < 1 && bestCost > bound + 1e-9 * std::fabs(bound); ++round) {
       peak = PeakTree(graph.load(chosen));
       const double scale = std::max(bestCost, 1e-300) / double(graph.open().size()) * std::ldexp(1.0, -int(random() % 8));
@@ -395,7 +397,7 @@ private:
       for (int i = 0; i < (round ? kMoves : 4 * kMoves) && used() < 1; ++i) {
         refused = false;
         move(0);
-        for (int region = 0; round > 0 && region < kRegions && used() < 1; ++region)
+        for (int region = 0; takesRegions && region < kRegions && used() < 1; ++region)
           improveRegion();
         const std::vector<int64_t> load = judge();
         cost = graph.cost(chosen);
@@ -405,6 +407,7 @@ private:
           break;
         before = cost;
       }
+      takesRegions = round > 0 && (takesRegions || bestCost > bestBefore * (1 - kLittle));
       astray = bestCost < bestBefore ? 0 : astray + 1;
       if (astray > kAstray)
         base = best, baseCost = bestCost, astray = 0;
