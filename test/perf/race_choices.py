@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compares results of a model that goes on with the best of its scores (TopK), where scores are tied.
 
-Scores that differ by less than results may be off have no order that two runtimes must share, and one other choice moves
-whole rows of what follows. Such a model is judged around its choices: onnxruntime runs it with the indices that lathe chose
-in place of TopK's, and everything else, what TopK reads included, must agree as anywhere; and the choices themselves must be
-right: distinct, and what they choose is what sorting onnxruntime's own scores gives, place by place, within the tolerance.
+Scores that differ by less than results may be off have no order that two runtimes must share, and one other choice
+moves whole rows of what follows. Such a model is judged around its choices: onnxruntime runs it with the indices that
+lathe chose in place of TopK's, and everything else, what TopK reads included, must agree as anywhere; and the choices
+themselves must be right: distinct, and what they choose is what sorting onnxruntime's own scores gives, place by place,
+within the tolerance.
 """
 import os
 
@@ -42,7 +43,8 @@ def given(model):
         axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
         model.graph.input.append(helper.make_tensor_value_info(node.output[1], onnx.TensorProto.INT64, None))
         if node.output[0]:
-            nodes.append(helper.make_node("GatherElements", [node.input[0], node.output[1]], [node.output[0]], axis=axis))
+            read = [node.input[0], node.output[1]]
+            nodes.append(helper.make_node("GatherElements", read, [node.output[0]], axis=axis))
     taken = {node.output[1] for node in choices_of(model.graph)}
     outputs = [o for o in model.graph.output if o.name not in taken]
     for field, new in ((model.graph.node, nodes), (model.graph.output, outputs)):
@@ -52,9 +54,10 @@ def given(model):
 
 
 def choice_error(node, scores, indices):
-    """How far what was chosen is from the best scores, over the largest score; infinite where something is chosen twice."""
+    """How far what was chosen is from the best scores, over the largest; infinite where something is chosen twice."""
     settings = {a.name: a.i for a in node.attribute}
-    scores, indices = (np.moveaxis(a, settings.get("axis", -1), -1) for a in (np.asarray(scores, np.float64), indices))
+    axis = settings.get("axis", -1)
+    scores, indices = (np.moveaxis(a, axis, -1) for a in (np.asarray(scores, np.float64), indices))
     count = indices.shape[-1]
     ordered = np.sort(indices, -1)
     if (ordered[..., 1:] == ordered[..., :-1]).any() or (indices < 0).any() or (indices >= scores.shape[-1]).any():
@@ -68,8 +71,9 @@ def choice_error(node, scores, indices):
 
 
 def error_around_choices(path, inputs, run, session, error_of):
-    """The largest error of a model's results, judged as above; None where it does not choose. `run` gives the results of
-    lathe for the model in a file, `session` onnxruntime's session of one, `error_of(wanted, found)` the error of one result."""
+    """The largest error of a model's results, judged as above; None where it does not choose. `run` gives the results
+    of lathe for the model in a file, `session` onnxruntime's session of one, `error_of(wanted, found)` the error of
+    one result."""
     import onnx
     plain = onnx.load(path)
     nodes = choices_of(plain.graph)
