@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_ATTENTION_RAGGED_CLUSTER
 #define LATHE_DEVICE_ATTENTION_RAGGED_CLUSTER
+#ifndef LATHE_EMULATE
 
 /// The blocks of a cluster.
 template <int BLOCKS> struct RaggedCluster {
@@ -20,4 +21,5 @@ template <int BLOCKS> struct RaggedCluster {
   static LATHE_METHOD void given() { clusterSync(); }
 };
 
+#endif // LATHE_EMULATE
 #endif // LATHE_DEVICE_ATTENTION_RAGGED_CLUSTER
