@@ -267,6 +267,7 @@ LATHE_DEV void allReduceNorm(const T *in, const T *residual, const T *weight, T 
         if (residual) x[k] = x[k] + convert<f32>(more[k]);
 #pragma unroll
         for (int i = 0; i < E; ++i) squares += x[k].v[i] * x[k].v[i];
+        storeVec<T, E>(sums + row * columns + c * E, convert<T>(x[k])); // on its way while the block adds up
       }
     squares = sumOverBlock(squares, turn);
     f32 factor;
@@ -277,7 +278,6 @@ LATHE_DEV void allReduceNorm(const T *in, const T *residual, const T *weight, T 
       if (const int c = threadIdx.x + k * blockDim.x; c < wide) {
         const i64 place = row * columns + c * E;
         storeVec<T, E>(normed + place, convert<T>(x[k] * splat<E>(factor) * convert<f32>(scale[k])));
-        storeVec<T, E>(sums + place, convert<T>(x[k]));
       }
   }
   peers.endEpoch(epoch);
