@@ -14,15 +14,16 @@
 //   static constexpr int kBoxLanes;    0, or what the first queries and keys of boxes are multiples of:
 //   i32 seenInBox(i64 b, i64 h, i64 q, i64 lastQ, i64 k, i64 lastK);   queries q * kBoxLanes to lastQ, likewise keys
 //
-// seenInBox tells what the mask lets through as an AttentionFound. A thread asks it for each tile first, a warp then for the
-// parts of tiles of which nothing was told; the mask itself is looked at where that does not tell either.
+// seenInBox tells what the mask lets through as an AttentionFound. Four threads ask it for the quarters of a tile first, a warp
+// then for smaller parts where those do not tell; the mask itself is looked at where they do not either.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_ATTENTION_BLOCKS
 #define LATHE_DEVICE_ATTENTION_BLOCKS
 
-/// Bits: a key is seen, one is not; alone, it cannot be told what is.
+/// Bits: a key is seen, one is not, of some keys it cannot be told.
 enum AttentionFound { FOUND_SEEN = 1, FOUND_HIDDEN = 2, FOUND_UNTOLD = 4 };
+LATHE_DEV bool isUntold(u32 found) { return found & FOUND_UNTOLD && (found & 3) != 3; }
 
 /// What is found in queries [q0, q1) and keys [k0, k1); keys may be fewer.
 template <class H> LATHE_DEV u32 attentionFound(const H &h, i64 b, i64 head, i64 q0, i64 q1, i64 k0, i64 k1, i64 keys) {
@@ -31,6 +32,18 @@ template <class H> LATHE_DEV u32 attentionFound(const H &h, i64 b, i64 head, i64
   if (k0 >= most) return FOUND_HIDDEN;
   const u32 found = (u32)h.seenInBox(b, head, q0 / H::kBoxLanes, q1 - 1, k0 / H::kBoxLanes, minIndex(k1, keys) - 1);
   return found == FOUND_SEEN && k1 > fewest ? FOUND_SEEN | FOUND_HIDDEN : found;
+}
+
+/// The same in part number `part` of a tile, which has DOWN parts of queries, each of ACROSS parts of keys. Keys behind the last
+/// count as hidden.
+template <int QUERIES, int KEYS, int DOWN, int ACROSS, class H>
+LATHE_DEV u32 attentionFoundInPart(const H &h, i64 b, i64 head, i64 q0, int rows, i64 k0, i64 keys, int part) {
+  constexpr int HIGH = QUERIES / DOWN, WIDE = KEYS / ACROSS;
+  static_assert(HIGH % H::kBoxLanes == 0 && WIDE % H::kBoxLanes == 0, "parts begin at multiples of lanes");
+  const int top = part / ACROSS * HIGH, below = top + HIGH < rows ? top + HIGH : rows;
+  const i64 left = k0 + part % ACROSS * WIDE;
+  if (top >= rows) return 0;
+  return left < keys ? attentionFound(h, b, head, q0 + top, q0 + below, left, left + WIDE, keys) : FOUND_HIDDEN;
 }
 
 /// The grid is tiles of queries, heads and batches of the mask; shared memory: a byte for each tile
@@ -49,8 +62,12 @@ LATHE_DEV void attentionBlocks(const H &h, i64 queries, i64 keys, u16 *lists) {
   const i64 end = maxIndex(0, minIndex(keys, h.keyEnd(b, head, q0 + rows - 1)));
   const int tiles = (int)((end + KEYS - 1) / KEYS);
   if constexpr (H::kBoxLanes > 0) {
-    for (int tile = threadIdx.x; tile < tiles; tile += THREADS)
-      kinds[tile] = (u8)attentionFound(h, b, head, q0, q0 + rows, (i64)tile * KEYS, (i64)(tile + 1) * KEYS, keys);
+    for (int first = 0; first < tiles; first += THREADS / 4) {
+      const int tile = first + threadIdx.x / 4;
+      u32 found = tile < tiles ? attentionFoundInPart<QUERIES, KEYS, 2, 2>(h, b, head, q0, rows, (i64)tile * KEYS, keys, lane % 4) : 0;
+      found = warpReduce<OrOp, 4>(found);
+      if (lane % 4 == 0 && tile < tiles) kinds[tile] = (u8)(isUntold(found) ? FOUND_UNTOLD : found & 3);
+    }
     __syncthreads();
   }
   for (int tile = threadIdx.x / 32; tile < tiles; tile += THREADS / 32) {
@@ -58,15 +75,10 @@ LATHE_DEV void attentionBlocks(const H &h, i64 queries, i64 keys, u16 *lists) {
     u32 found = 0;
     bool told = false;
     if constexpr (H::kBoxLanes > 0) {
-      constexpr int PART_QUERIES = QUERIES / 8, PART_KEYS = KEYS / 4; // of a lane
-      static_assert(PART_QUERIES % H::kBoxLanes == 0 && PART_KEYS % H::kBoxLanes == 0, "parts begin at multiples of lanes");
-      if (kinds[tile] != FOUND_UNTOLD) continue;
-      const int top = lane / 4 * PART_QUERIES, below = top + PART_QUERIES < rows ? top + PART_QUERIES : rows;
-      const i64 left = k0 + lane % 4 * PART_KEYS;
-      if (top < rows) // keys behind the last count as hidden
-        found = left < keys ? attentionFound(h, b, head, q0 + top, q0 + below, left, left + PART_KEYS, keys) : FOUND_HIDDEN;
+      if (!isUntold(kinds[tile])) continue;
+      found = attentionFoundInPart<QUERIES, KEYS, 8, 4>(h, b, head, q0, rows, k0, keys, lane);
       found = warpReduce<OrOp>(found);
-      told = !(found & FOUND_UNTOLD);
+      told = !isUntold(found);
       found &= FOUND_SEEN | FOUND_HIDDEN;
     }
     for (int first = 0; first < ACROSS && found != 3 && !told; first += WIDE) {

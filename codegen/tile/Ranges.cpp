@@ -333,7 +333,16 @@ Box Ranges::gathered(GatherOp op, const Box &box) {
 
 //===- Element by element -----------------------------------------------------------===//
 
-/// All elements of a box, lanes of them along the last dimension.
+/// The dimension along which elements lie one after another.
+static size_t lanesAlong(Value v) {
+  std::vector<DimExpr> dims = dimsOf(v);
+  size_t at = dims.size();
+  while (at > 1 && dims[at - 1] == DimExpr(1))
+    --at;
+  return at - 1;
+}
+
+/// All elements of a box, lanes of them along that dimension.
 SmallVector<Value> Ranges::overBox(Value v, const Box &box, ValueRange inits,
                                    function_ref<SmallVector<Value>(Value, ValueRange)> body) {
   std::function<SmallVector<Value>(Indices, ValueRange)> from = [&](Indices at, ValueRange args) -> SmallVector<Value> {
@@ -349,13 +358,20 @@ SmallVector<Value> Ranges::overBox(Value v, const Box &box, ValueRange inits,
       return from(with(Index(x.first)), args);
     Value end = ix.add(x.last, 1), behind = x.first;
     SmallVector<Value> out(args);
-    if (at.size() + 1 == box.size()) {
+    if (at.size() == lanesAlong(v)) {
       behind = ix.sub(end, ix.rem(ix.sub(end, x.first), ix.cst(e.width)));
       out = e.loop(x.first, behind, ix.cst(e.width), out, [&](Value i, ValueRange a) { return from(with(Index(i, 1)), a); });
     }
     return e.loop(behind, end, ix.cst(1), out, [&](Value i, ValueRange a) { return from(with(Index(i)), a); });
   };
   return from({}, inits);
+}
+
+Ranges::Places Ranges::keyOf(const Box &box) {
+  Places key;
+  for (const Extent &x : box)
+    key.insert(key.end(), {x.first.getAsOpaquePointer(), x.last.getAsOpaquePointer()});
+  return key;
 }
 
 /// Whether a box has at most `most` elements.
@@ -398,10 +414,14 @@ Ranges::Numbers Ranges::numbersByElement(Value v, const Box &box) {
     Value is = number(e.lane(e.eval(v, at), 0));
     return {is, is, kAnything, {}};
   }
+  if (auto known = looked.find({v.getAsOpaquePointer(), keyOf(box)}); known != looked.end())
+    return known->second;
   auto look = [&] {
-    Value least = e.splat(e.constantInt(e.b.getI64Type(), INT64_MAX)), greatest = e.splat(e.constantInt(e.b.getI64Type(), INT64_MIN));
+    const bool lanes = !box[lanesAlong(v)].one();
+    auto shaped = [&](Value x) { return lanes ? e.splat(x) : x; };
+    Value least = shaped(e.constantInt(e.b.getI64Type(), INT64_MAX)), greatest = shaped(e.constantInt(e.b.getI64Type(), INT64_MIN));
     SmallVector<Value> found = overBox(v, box, {least, greatest}, [&](Value x, ValueRange args) {
-      Value wide = e.splat(e.cast(x, elementTypeOf(v), e.b.getI64Type(), false));
+      Value wide = shaped(e.cast(x, elementTypeOf(v), e.b.getI64Type(), false));
       return SmallVector<Value>{e.make<arith::MinSIOp>(args[0], wide), e.make<arith::MaxSIOp>(args[1], wide)};
     });
     auto one = [&](ReduceKind kind, Value x) { return e.toIndex(e.horizontal(kind, x, false), false); };
@@ -411,7 +431,9 @@ Ranges::Numbers Ranges::numbersByElement(Value v, const Box &box) {
   Value few = most ? isFew(box) : Value();
   SmallVector<Value> found =
       few ? e.ifElse(few, {index, index}, look, [&] { return SmallVector<Value>{ix.cst(0), ix.cst(0)}; }) : look();
-  return {found[0], found[1], kAnything, few};
+  Numbers numbers{found[0], found[1], kAnything, few};
+  looked.insert({{v.getAsOpaquePointer(), keyOf(box)}, numbers});
+  return numbers;
 }
 
 } // namespace lathe::codegen

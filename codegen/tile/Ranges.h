@@ -71,6 +71,8 @@ private:
   Truth truthByElement(mlir::Value v, const Box &box);
   Numbers numbersByElement(mlir::Value v, const Box &box);
   mlir::Value isFew(const Box &box);
+  using Places = std::vector<const void *>;
+  static Places keyOf(const Box &box);
   llvm::SmallVector<mlir::Value> overBox(mlir::Value v, const Box &box, mlir::ValueRange inits,
                                          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value, mlir::ValueRange)> body);
 
@@ -84,6 +86,8 @@ private:
   IndexMath &ix;
   DimExpr keys;
   int64_t most;
+  /// Numbers in memory that were looked at: masks name them more than once. All are asked for in one region.
+  std::map<std::pair<const void *, Places>, Numbers> looked;
 };
 
 } // namespace lathe::codegen

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <regex>
 
@@ -40,9 +41,8 @@ const std::vector<Mask> masks() {
     %m = lathe.or %near, %first : (tensor<270x330xi1>, tensor<330xi1>) -> tensor<270x330xi1>)",
        "mask %m", "", ", tensor<270x330xi1>"},
       // Every third block, which numbers in memory tell.
-      {"dilated", ", %b: tensor<270xi64>, %c: tensor<330xi64>", R"(
-    %s = lathe.reshape %b : (tensor<270xi64>) -> tensor<270x1xi64>
-    %d = lathe.sub %s, %c : (tensor<270x1xi64>, tensor<330xi64>) -> tensor<270x330xi64>
+      {"dilated", ", %b: tensor<270x1xi64>, %c: tensor<330xi64>", R"(
+    %d = lathe.sub %b, %c : (tensor<270x1xi64>, tensor<330xi64>) -> tensor<270x330xi64>
     %three = lathe.constant dense<3> : tensor<i64>
     %zero = lathe.constant dense<0> : tensor<i64>
     %r = lathe.mod %d, %three : (tensor<270x330xi64>, tensor<i64>) -> tensor<270x330xi64>
@@ -106,7 +106,8 @@ CudaKernel listing(CudaBatch &batch, const Mask &mask, bool boxes) {
 
 /// Numbers of blocks of 50, a quarter of the flags, some scores that are hidden.
 Bytes inputOf(const BufferArg &arg) {
-  const int64_t n = *product(arg.dims).constant(), bytes = bitWidth(arg.dtype) / 8, row = *arg.dims.back().constant();
+  const int64_t n = *product(arg.dims).constant(), bytes = bitWidth(arg.dtype) / 8;
+  const int64_t row = std::max(*arg.dims.back().constant(), *arg.dims.front().constant()); // of positions
   Bytes out(n * bytes);
   for (int64_t i = 0; i < n; ++i) {
     const int64_t number = bytes == 1 ? i * 7 % 4 == 0 : bytes == 2 ? (i % row / 64 % 2 ? 0xff80 : 0x3f80) : i % row / 50;
