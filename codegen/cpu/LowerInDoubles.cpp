@@ -23,7 +23,7 @@ namespace {
 
 /// Added to a number below 2^51 it rounds it to an integer and leaves that in the low bits.
 constexpr double kRounder = 0x1.8p52;
-/// Angles from here on are left to the library: pi has too few digits below.
+/// Angles from here on are left to the library: two parts of pi / 2 have too few digits for them.
 constexpr double kLargeAngle = 0x1p40;
 
 /// A function of f32 in f64: `op` of `narrow` becomes what its subclass computes of `wide`.

@@ -147,7 +147,8 @@ Value Attention::throughAt(Evaluator &e, const Indices &at) {
 
 /// What is seen in boxes of queries and keys, as far as that can be told without looking score by score.
 void Attention::boxHole() {
-  constexpr int64_t kLanes = 8, kMost = 256; // a line of a tile, or as many blocks of a table
+  constexpr int64_t kMost = 256; // a line of a tile, or as many blocks of a table
+  const int64_t kLanes = holes.config.tileN % 32 ? 4 : 8; // divides a quarter of a tile's keys
   bool tells = false;
   holes.method("seenInBox", {"b", "h", "q", "lastQ", "k", "lastK"}, IntegerType::get(op.getContext(), 32), kLanes,
                [&](Evaluator &e, ValueRange p) -> Value {

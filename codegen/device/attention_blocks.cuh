@@ -22,7 +22,7 @@
 #define LATHE_DEVICE_ATTENTION_BLOCKS
 
 /// Bits: a key is seen, one is not, of some keys it cannot be told.
-enum AttentionFound { FOUND_SEEN = 1, FOUND_HIDDEN = 2, FOUND_UNTOLD = 4 };
+enum AttentionFound { FOUND_SEEN = 1, FOUND_HIDDEN = 2, FOUND_UNTOLD = 4 }; // as Attention::boxHole has them
 LATHE_DEV bool isUntold(u32 found) { return found & FOUND_UNTOLD && (found & 3) != 3; }
 
 /// What is found in queries [q0, q1) and keys [k0, k1); keys may be fewer.

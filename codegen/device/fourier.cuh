@@ -167,6 +167,7 @@ template <int ROWS, int THREADS, class H> struct FourierBlock {
   /// The stage that leaves transforms of NS * R elements, and those behind it.
   template <int NS, int BUFFER> LATHE_METHOD void stages() const {
     constexpr int R = fourierRadix(M / NS), PARTS = M / R;
+    static_assert(R <= FOURIER_RADIX, "a stage in registers");
     constexpr bool FIRST = NS == 1, LAST = NS * R == M, DIRECT = LAST && !(PACKED && INPUT == FourierInput::REAL);
     C odd[R / 2 + 1];
     if constexpr (R % 2 == 1) {

@@ -132,7 +132,7 @@ template <class Peers, int THREADS> struct SampledRow {
   u32 greatestKey = 0;
   f32 greatest = 0;
   f32 binsPerLogit = 0;
-  u64 wanted = 0; // what collect() has found the bin of s.bin for, or 0
+  u64 collectedTarget = 0; // what collect() has found the bin of s.bin for, or 0
   int turn = 0;
 
   LATHE_METHOD SampledRow(Shared &s, u32 *memory, u32 *spare, i64 vocabulary, i64 inShared, f64 scale)
@@ -219,6 +219,7 @@ template <class Peers, int THREADS> struct SampledRow {
       }
       done = vectors * L;
     }
+#pragma unroll 8
     for (u32 i = done + threadIdx.x; i < length; i += THREADS) {
       const u32 key = keyOf(toF32(from[i]));
       if (keep) keys[i] = key;
@@ -404,7 +405,7 @@ template <class Peers, int THREADS> struct SampledRow {
     if (threadIdx.x == 0) s.found = 0;
     u64 target = 0;
     if (!findFirstBin<WEIGHED>(set, [&](u64 total) { return target = targetOf(total); })) return 0;
-    wanted = target;
+    collectedTarget = target;
     const u32 bin = s.bin;
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < length; i += THREADS)
@@ -433,9 +434,9 @@ template <class Peers, int THREADS> struct SampledRow {
   /// 0; the set itself where they do not. Behind a collect() of the same that found too many it goes on from its bin.
   template <bool WEIGHED, class Target> LATHE_METHOD Cut findPivot(Cut set, Target targetOf) {
     auto measure = [&](u32 key) { return WEIGHED ? weightOf(key) : 1; };
-    u64 target = wanted;
-    if (!wanted && !findFirstBin<WEIGHED>(set, [&](u64 total) { return target = targetOf(total); })) return set;
-    wanted = 0;
+    u64 target = collectedTarget;
+    if (!collectedTarget && !findFirstBin<WEIGHED>(set, [&](u64 total) { return target = targetOf(total); })) return set;
+    collectedTarget = 0;
     u32 bin = s.bin;
     u64 above = s.above;
     Extent e = extentOf(set, [&](u32 key) { return binOf(key) == bin; });

@@ -4,6 +4,8 @@
 
 #include "mlir/IR/Builders.h"
 
+#include "llvm/Support/MathExtras.h"
+
 using namespace mlir;
 
 #define GET_OP_CLASSES
@@ -46,6 +48,12 @@ SmallVector<AffineMap> DftOp::getAccessMaps() {
 OperandAccess DftOp::getAccess(unsigned operand) {
   const int64_t rank = dimsOf(getX()).size();
   return operand == 0 ? OperandAccess::rows({rank - 2, rank - 1}) : OperandAccess();
+}
+DimExpr DftOp::getFlops() {
+  std::vector<DimExpr> outer = dimsOf(getX());
+  outer.resize(outer.size() - 2);
+  const int64_t length = getLength();
+  return product(outer) * DimExpr(5 * length * std::max<int64_t>(1, llvm::Log2_64_Ceil(length)));
 }
 bool DftOp::isComplex() { return !fromHalf() && dimsOf(getX()).back() == DimExpr(2); }
 

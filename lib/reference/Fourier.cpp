@@ -10,12 +10,13 @@ namespace {
 
 using Number = std::complex<double>;
 
-/// Element k of the transform of a row, not divided by the length.
-Number transformed(const std::vector<Number> &row, int64_t k, bool inverse) {
+/// Element k of the transform of a row, not divided by the length. roots[j]: e^(-2 pi i j / length), or of the inverse its
+/// mirror image.
+Number transformed(const std::vector<Number> &row, const std::vector<Number> &roots, int64_t k) {
   const int64_t length = static_cast<int64_t>(row.size());
   Number sum = 0;
   for (int64_t t = 0; t < length; ++t)
-    sum += row[t] * std::polar(1.0, (inverse ? 2 : -2) * M_PI * static_cast<double>(t * k % length) / static_cast<double>(length));
+    sum += row[t] * roots[t * k % length];
   return sum;
 }
 
@@ -38,6 +39,9 @@ void dft(Call &call) {
   if (!call.require((parts == 1 || parts == 2) && y.dims == expected, "result sizes do not fit"))
     return;
   const int64_t needed = fromHalf ? length / 2 + 1 : length, rows = x.count() / std::max<int64_t>(1, parts * given);
+  std::vector<Number> roots(length);
+  for (int64_t j = 0; j < length; ++j)
+    roots[j] = std::polar(1.0, (inverse ? 2 : -2) * M_PI * static_cast<double>(j) / static_cast<double>(length));
   for (int64_t r = 0; r < rows; ++r) {
     std::vector<Number> row(length);
     for (int64_t t = 0; t < std::min(needed, given); ++t) {
@@ -52,7 +56,7 @@ void dft(Call &call) {
         row[mirror] = std::conj(row[t]);
       }
     for (int64_t k = 0; k < bins; ++k) {
-      const Number v = transformed(row, k, inverse) / (inverse ? static_cast<double>(length) : 1.0);
+      const Number v = transformed(row, roots, k) / (inverse ? static_cast<double>(length) : 1.0);
       y.setReal((r * bins + k) * results, v.real());
       if (results == 2)
         y.setReal((r * bins + k) * results + 1, v.imag());

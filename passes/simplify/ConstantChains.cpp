@@ -38,9 +38,11 @@ bool takesCodes(Operation *op) {
 }
 
 /// Adds an op behind those that make its operands; no constants. False: it is none that may be computed.
-bool addOps(Operation *op, bool keepCodes, llvm::SetVector<Operation *> &ops) {
+bool addOps(Operation *op, bool keepCodes, llvm::SetVector<Operation *> &ops, size_t depth = 0) {
   if (!op || ops.contains(op) || isa<ConstantOp>(op))
     return op;
+  if (depth == kMaxOps) // a chain that long is too many ops; most lead to an input of the graph
+    return false;
   auto small = [](Value v) {
     auto type = dyn_cast<TensorType>(v.getType());
     return type && type.hasStaticShape() && type.getNumElements() <= kMaxElements;
@@ -49,7 +51,7 @@ bool addOps(Operation *op, bool keepCodes, llvm::SetVector<Operation *> &ops) {
       (keepCodes && takesCodes(op)) || !small(op->getResult(0)) || !llvm::all_of(op->getOperands(), small))
     return false;
   for (Value operand : op->getOperands())
-    if (!addOps(operand.getDefiningOp(), keepCodes, ops))
+    if (!addOps(operand.getDefiningOp(), keepCodes, ops, depth + 1))
       return false;
   ops.insert(op);
   return ops.size() <= kMaxOps;
@@ -110,7 +112,7 @@ struct FoldDear : RewritePattern {
   explicit FoldDear(MLIRContext *context) : RewritePattern(MatchAnyOpTypeTag(), /*benefit=*/1, context) {}
 
   /// Operations by element from which on reading is cheaper, elements that a value may have whatever it is made of, and what
-  /// the reference may take for one: some tenths of a second.
+  /// the reference may take for one: a second or two.
   static constexpr int64_t kDear = 8, kMaxGrown = 1 << 20, kMaxFlops = 1 << 30;
 
   LogicalResult matchAndRewrite(Operation *op, PatternRewriter &rewriter) const override {

@@ -61,11 +61,15 @@ struct FoldThroughReference : RewritePattern {
       return rewriter.notifyMatchFailure(op, "as much work as a run shall do");
     if ((keepCodes && dequantizesForProduct(op)) || (keepFilters && dequantizesFilters(op)))
       return rewriter.notifyMatchFailure(op, "a product may take the codes as they are");
+    auto mayBeRead = [](Value operand) {
+      auto constant = operand.getDefiningOp<ConstantOp>();
+      return constant && cast<TensorType>(constant.getType()).getNumElements() <= kMaxOperandElements;
+    };
+    if (!llvm::all_of(op->getOperands(), mayBeRead)) // before any is copied
+      return rewriter.notifyMatchFailure(op, "an operand is no constant, or a large one");
     std::vector<HostTensor> inputs;
     for (Value operand : op->getOperands()) {
       auto constant = operand.getDefiningOp<ConstantOp>();
-      if (!constant || cast<TensorType>(constant.getType()).getNumElements() > kMaxOperandElements)
-        return rewriter.notifyMatchFailure(op, "an operand is no constant, or a large one");
       auto value = hostTensorOf(constant.getValue(), constant.getType(), getContext());
       if (!value.ok())
         return rewriter.notifyMatchFailure(op, value.status().message());

@@ -49,6 +49,7 @@ Status Run::start(std::span<const lathe_tensor> in, std::span<lathe_tensor> out,
   outputs = out;
   Status status = startAll(events);
   inputs = {};
+  entry.lists.clear(); // the host's part is over, and outputs are packed
   if (!status.ok()) {
     // Leave nothing in flight that uses the caller's memory.
     if (status.code() != ErrorCode::Deadline)

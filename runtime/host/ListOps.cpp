@@ -33,6 +33,9 @@ namespace {
 using Element = Lists::Element;
 using Dims = std::vector<int64_t>;
 
+/// Of a tensor, sizes of 0 left out.
+constexpr int64_t kMostElements = int64_t(1) << 56;
+
 Status wrong(const std::string &message) { return invalidError("host op: " + message); }
 
 std::string textOf(const Dims &dims) {
@@ -135,10 +138,10 @@ Result<Dims> rowOf(const HostView &shapes, int64_t at) {
   if (rank < 0 || rank >= columns)
     return fail("rank " + std::to_string(rank) + " in shapes of " + std::to_string(columns) + " columns");
   Dims dims;
-  int64_t total = 1;
+  int64_t total = 1; // of the sizes that are not 0, so that no part of them overflows
   for (int64_t d = 1; d <= rank; ++d) {
     dims.push_back(loadInteger(shapes, at * columns + d));
-    if (dims.back() < 0 || __builtin_mul_overflow(total, dims.back(), &total))
+    if (dims.back() < 0 || __builtin_mul_overflow(total, std::max<int64_t>(dims.back(), 1), &total) || total > kMostElements)
       return fail("sizes " + textOf(dims) + " are negative or too large");
   }
   return dims;
@@ -154,6 +157,8 @@ Status take(const HostCall &c) {
     return wrong("whether a list is there is no bool");
   const bool single = c.integer("single", 0);
   const bool absent = c.inputs.size() > 2 ? !*static_cast<const char *>(c.inputs[2].data) : single && !shapes.dims[0];
+  if (absent && (shapes.dims[0] || values.count()))
+    return usageError("tensors are given for a list that is absent");
   if (absent)
     return giveInteger(c, Lists::kAbsent);
   if (single && shapes.dims[0] != 1)
@@ -287,11 +292,7 @@ Status erase(const HostCall &c) {
   Result<size_t> at = position(c, 1, count, count, count - 1);
   if (!at)
     return at.status();
-  std::vector<Element> elements;
-  for (size_t i = 0; i < count; ++i)
-    if (i != *at)
-      elements.push_back(c.lists->at(*list, i));
-  return giveInteger(c, c.lists->add(std::move(elements)));
+  return giveInteger(c, c.lists->erase(*list, *at));
 }
 
 /// The element that operands 0 and 1 say.
@@ -323,6 +324,9 @@ Status at(const HostCall &c) {
   std::copy((*element)->data->begin(), (*element)->data->end(), static_cast<std::byte *>(c.outputs[0].data));
   return okStatus();
 }
+
+/// More parts than this of a tensor without elements are a mistake.
+constexpr int64_t kMostEmptyParts = int64_t(1) << 20;
 
 /// Bytes of a tensor around an axis: rows ahead of it, and those of one place along it.
 struct Around {
@@ -359,6 +363,8 @@ Status split(const HostCall &c) {
     const int64_t step = stated ? loadInteger(c.inputs[1]) : 1;
     if (step < 1)
       return runtimeError("parts of " + std::to_string(step));
+    if (!x.count() && whole / step > kMostEmptyParts)
+      return runtimeError(std::to_string(whole / step) + " parts without elements");
     for (int64_t start = 0; start < whole; start += std::min(step, whole - start))
       parts.push_back(std::min(step, whole - start));
   }
@@ -370,7 +376,7 @@ Status split(const HostCall &c) {
     sizes[axis] = part;
     auto data = std::make_shared<std::vector<std::byte>>();
     data->reserve(a.rows * part * a.place);
-    for (int64_t row = 0; row < a.rows; ++row) {
+    for (int64_t row = 0; part * a.place && row < a.rows; ++row) {
       auto *from = static_cast<const std::byte *>(x.data) + (row * whole + start) * a.place;
       data->insert(data->end(), from, from + part * a.place);
     }
@@ -409,7 +415,8 @@ Result<Dims> joinedDims(const HostCall &c, int64_t list) {
       alike = d == axis || sizes[d] == joined[d];
     if (!alike)
       return runtimeError("tensors of sizes " + textOf(first.dims) + " and " + textOf(element.dims) + " are joined");
-    joined[axis] += sizes[axis];
+    if (__builtin_add_overflow(joined[axis], sizes[axis], &joined[axis]) || joined[axis] > kMostElements)
+      return runtimeError("tensors of sizes " + textOf(element.dims) + " are too many to join");
   }
   return joined;
 }
@@ -441,7 +448,7 @@ Status join(const HostCall &c) {
   for (size_t i = 0; i < c.lists->length(*list); ++i) {
     const std::vector<std::byte> &data = *c.lists->at(*list, i).data;
     const int64_t part = a.rows ? static_cast<int64_t>(data.size()) / a.rows : 0;
-    for (int64_t row = 0; row < a.rows; ++row)
+    for (int64_t row = 0; part && row < a.rows; ++row)
       std::copy_n(data.begin() + row * part, part, to + row * pitch);
     to += part;
   }

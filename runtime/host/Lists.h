@@ -19,7 +19,8 @@
 
 namespace lathe::runtime {
 
-/// The lists of one run of an entry; not for several threads at a time.
+/// The lists of one run of an entry; not for several threads at a time. All of them stay until clear(), those of earlier
+/// iterations of a loop, too.
 class Lists {
 public:
   static constexpr int64_t kAbsent = -1; ///< an optional without a value
@@ -37,17 +38,20 @@ public:
   /// The number of a list with one more element ahead of place `at`, from 0 to the length. Behind the last place it takes
   /// no copy of the others, so that a loop that collects n tensors takes n steps.
   int64_t insert(int64_t list, size_t at, Element element);
+  /// The number of a list without the element at a place. Without the first or the last it takes no copy of the others.
+  int64_t erase(int64_t list, size_t at);
   /// Whether it is the number of a list.
   bool has(int64_t list) const { return list >= 0 && static_cast<size_t>(list) < lists.size(); }
   size_t length(int64_t list) const { return lists[list].count; }
-  const Element &at(int64_t list, size_t place) const { return (*lists[list].elements)[place]; }
+  const Element &at(int64_t list, size_t place) const { return (*lists[list].elements)[lists[list].first + place]; }
 
 private:
-  /// The first `count` of elements that longer lists may share.
+  /// `count` of elements that other lists may share.
   struct List {
     std::shared_ptr<std::vector<Element>> elements;
-    size_t count = 0;
+    size_t first = 0, count = 0;
   };
+  int64_t add(List list);
   std::vector<List> lists;
 };
 

@@ -129,7 +129,6 @@ TEST(ChooseCpu, WinogradFitsTheSecondCache) {
       }
 }
 
-// Blocks of padded rows, panels of products and rows that are streamed for follow the cache; units follow the cores.
 // Where stores take the time, few rows are written at a time, in stretches of 2 KB, and blocks of a convolution have results that
 // stay in cache from panel to panel; elsewhere nothing changes.
 TEST(ChooseCpu, ShallowProductsWriteLongStretches) {
@@ -151,6 +150,7 @@ TEST(ChooseCpu, ShallowProductsWriteLongStretches) {
   EXPECT_GT(bytesOfBlock(400, 7, 32), 256 << 10) << "one panel goes over its results once";
 }
 
+// Blocks of padded rows, panels of products and rows that are streamed for follow the cache; units follow the cores.
 TEST(ChooseCpu, FactsOfTheTarget) {
   KernelDesc direct = convolution(1, 112, 64, 64, 5);
   EXPECT_GT(chosen(direct, "x86-64-v3:l2=2M").stages, chosen(direct, "x86-64-v3:l2=256K").stages);

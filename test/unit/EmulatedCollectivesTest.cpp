@@ -230,7 +230,9 @@ template <int N, class T> [[gnu::noinline]] void norm(Host<N> &host, std::mt1993
   for (int r = 0; r < N; ++r)
     in.push_back(values(count));
   const std::vector<T> weight = values(columns);
-  const CollectiveShape shape{std::min<i64>(rows, 3), engine::allReduceNormShape(rows, columns, sizeof(T)).threads};
+  CollectiveShape shape = engine::allReduceNormShape(rows, columns, sizeof(T));
+  if (columns * i64(sizeof(T)) <= 4096) // few blocks, of several rows each
+    shape.blocks = std::min<i64>(rows, 3);
   auto copy = [](unsigned char *to, const std::vector<T> &from) { std::memcpy(to, from.data(), from.size() * sizeof(T)); };
   for (int r = 0; r < N; ++r) {
     copy(host.operand(r, 0, false), in[r]);
@@ -315,6 +317,13 @@ TEST(EmulatedCollectives, ManyCallsOnTwoRanks) { manyCalls<2>(1); }
 TEST(EmulatedCollectives, ManyCallsOnThreeRanks) { manyCalls<3>(2); }
 TEST(EmulatedCollectives, ManyCallsOnFourRanks) { manyCalls<4>(3); }
 TEST(EmulatedCollectives, ManyCallsOnEightRanks) { manyCalls<8>(4); }
+
+TEST(EmulatedCollectives, RowsOfTwoVectorsAThread) {
+  Host<2> host;
+  std::mt19937 random(5);
+  norm<2, bf16>(host, random, 9, 8 * 300, true);
+  norm<2, f32>(host, random, 8, 4 * 512, false);
+}
 
 /// Calls one behind the other on each rank, which none waits for the others between.
 template <int N> void chain(unsigned seed) {

@@ -275,13 +275,13 @@ template <int DQ, Scores SCORES, bool SINK> void companyChangesNothing(i64 windo
   }
 }
 
-/// The same bits in any company, and however a prompt is cut, where all tiles have the same form; also where a tile of keys is
-/// seen by some rows of a tile alone.
 TEST(EmulatedRagged, OneTokenASequenceWithoutAList) {
   check<bf16, 4, 32, 32, Scores::Plain, false, true, 16>({{0, 299, 300}, {1, 0, 1}, {2, 16, 17}}, 2);
   check<f16, 1, 64, 64, Scores::Plain, true, true, 16>({{0, 400, 401}}, 3);
 }
 
+/// The same bits in any company, and however a prompt is cut, where all tiles have the same form; also where a tile of keys is
+/// seen by some rows of a tile alone.
 TEST(EmulatedRagged, CompanyChangesNothing) {
   companyChangesNothing<32, Scores::Own, true>(70);
   companyChangesNothing<128, Scores::Plain, false>(-1);

@@ -115,7 +115,9 @@ TEST_F(ListOpsTest, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(errorOf("list_take", {six, ints({1, 7}, {1, 2})}), HasSubstr("more elements than the 6 values"));
   EXPECT_THAT(errorOf("list_take", {six, ints({1, 5}, {1, 2})}), HasSubstr("1 values are no tensor's"));
   EXPECT_THAT(errorOf("list_take", {six, ints({2, INT64_MAX, 2}, {1, 3})}), HasSubstr("too large"));
+  EXPECT_THAT(errorOf("list_take", {vector({}), ints({2, int64_t(1) << 58, 0}, {1, 3})}), HasSubstr("too large"));
   EXPECT_THAT(errorOf("list_take", {six, ints({1, 3, 1, 3}, {2, 2})}, {{"single", {1}, {}, ""}}), HasSubstr("2 tensors for an optional"));
+  EXPECT_THAT(errorOf("list_take", {six, ints({}, {0, 2})}, {{"single", {1}, {}, ""}}), HasSubstr("for a list that is absent"));
   int64_t list = listOf("list_make", {six});
   EXPECT_THAT(errorOf("list_insert", {number(list), HostTensor(DType::F32, {1})}), HasSubstr("f32 for a list of i64"));
 }
@@ -153,6 +155,24 @@ TEST_F(ListOpsTest, ListsThatShareElementsStayApart) {
   EXPECT_THAT(elements(a), ElementsAre(1, 2));
   EXPECT_THAT(elements(b), ElementsAre(1, 3));
   EXPECT_THAT(elements(c), ElementsAre(1, 2, 4));
+  int64_t behind = listOf("list_erase", {number(c), number(0)}), ahead = listOf("list_erase", {number(c)});
+  EXPECT_THAT(elements(listOf("list_insert", {number(behind), vector({5})})), ElementsAre(2, 4, 5));
+  EXPECT_THAT(elements(listOf("list_insert", {number(ahead), vector({6})})), ElementsAre(1, 2, 6));
+  EXPECT_THAT(elements(listOf("list_insert", {number(behind), vector({7}), number(0)})), ElementsAre(7, 2, 4));
+  EXPECT_THAT(elements(listOf("list_erase", {number(c), number(1)})), ElementsAre(1, 4));
+  EXPECT_THAT(elements(c), ElementsAre(1, 2, 4));
+}
+
+/// Sizes beside one of 0 are no work.
+TEST_F(ListOpsTest, TensorsWithoutElementsMayBeLarge) {
+  HostTensor x = ints({}, {int64_t(1) << 50, 0});
+  std::vector<engine::Attribute> rows = {{"axis", {0}, {}, ""}}, columns = {{"axis", {1}, {}, ""}};
+  int64_t list = listOf("list_split", {x, vector({0, 0})}, columns);
+  HostTensor sizes = ints({}, {2});
+  ASSERT_TRUE(call("list_join_dims", {number(list)}, {&sizes}, columns).ok());
+  EXPECT_THAT(values(sizes), ElementsAre(int64_t(1) << 50, 0));
+  ASSERT_TRUE(call("list_join", {number(list)}, {&x}, columns).ok());
+  EXPECT_THAT(errorOf("list_split", {x, number(1)}, rows), HasSubstr("parts without elements"));
 }
 
 TEST_F(ListOpsTest, PartsAreCutAndJoined) {

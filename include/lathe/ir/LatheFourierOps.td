@@ -17,6 +17,8 @@ def Lathe_DftOp : Lathe_InferredOp<"dft"> {
   let results = (outs Lathe_Tensor:$y);
   let extraClassDeclaration = [{
     ::lathe::OperandAccess getAccess(unsigned operand);
+    /// Of a fast transform: 5 N log2 N a row.
+    ::lathe::DimExpr getFlops();
     /// Whether x is half of a spectrum.
     bool fromHalf() { return getInverse() && getOnesided(); }
     /// Whether rows of x are complex numbers, neither real nor half of a spectrum.

@@ -54,11 +54,11 @@ func.func @fold_large_operand() -> tensor<2x4xf32> {
 
 // CHECK-LABEL: @no_long_folding
 // CHECK: lathe.matmul
-func.func @no_long_folding() -> tensor<256x128xf32> {
-  %a = lathe.constant dense<1.0> : tensor<256x4096xf32>
-  %b = lathe.constant dense<2.0> : tensor<4096x128xf32>
-  %0 = lathe.matmul %a, %b : (tensor<256x4096xf32>, tensor<4096x128xf32>) -> tensor<256x128xf32>
-  return %0 : tensor<256x128xf32>
+func.func @no_long_folding() -> tensor<1024x256xf32> {
+  %a = lathe.constant dense<1.0> : tensor<1024x4096xf32>
+  %b = lathe.constant dense<2.0> : tensor<4096x256xf32>
+  %0 = lathe.matmul %a, %b : (tensor<1024x4096xf32>, tensor<4096x256xf32>) -> tensor<1024x256xf32>
+  return %0 : tensor<1024x256xf32>
 }
 
 // CHECK-LABEL: @fold_dim_value
