@@ -107,6 +107,13 @@ std::vector<std::string> valueNames(const std::vector<engine::Port> &ports) {
   return names;
 }
 
+/// Whether it is one tensor, s[0], of a sequence whose length was fixed when compiling.
+bool isPartOfSequence(const std::string &name) {
+  const size_t at = name.rfind('[');
+  return at != std::string::npos && at + 2 < name.size() && name.back() == ']' &&
+         name.find_first_not_of("0123456789", at + 1) == name.size() - 1;
+}
+
 /// A SequenceProto or an OptionalProto, as the ports of a list.
 Status readList(const std::string &path, const std::vector<engine::Port> &ports, const std::string &name,
                 const std::function<void(const std::string &, HostTensor)> &take) {
@@ -144,9 +151,14 @@ Status readDataFolder(const InputOptions &options, const engine::Plan &plan, Inp
       continue;
     }
     Result<NamedTensor> tensor = readTensorProto(path("input_", i));
+    const bool isNamed = tensor.ok() && findPort(plan.inputs, tensor->name);
+    if (!isNamed && i < inputs.size() && isPartOfSequence(inputs[i]))
+      return usageError("is of a sequence whose length was fixed when compiling: give its tensors by --input '" + inputs[i] +
+                            "=FILE', or compile without the length",
+                        path("input_", i));
     if (!tensor)
       return tensor.status();
-    if (findPort(plan.inputs, tensor->name))
+    if (isNamed)
       files.named[tensor->name] = std::move(tensor->tensor);
     else
       files.byPosition.push_back(std::move(tensor->tensor));
