@@ -141,6 +141,25 @@ static Value differentiated(const Node &node, const ImportScope &scope) {
   return at == node.inputs ? scope.lookup(y) : Value();
 }
 
+/// For each input of a graph that is a sequence or an optional of tensors, which its type here does not tell, what the model
+/// states of it; of the others nothing. Null where there is none.
+static ArrayAttr listArguments(Builder &b, const Graph &graph) {
+  SmallVector<Attribute> arguments;
+  bool hasAny = false;
+  for (const ValueInfo &input : graph.inputs) {
+    NamedAttrList stated;
+    const ValueInfo *inside = &input;
+    for (const char *kind : {"optional", "sequence"})
+      if (inside->other == kind && inside->inside) {
+        stated.set(kind, b.getUnitAttr());
+        inside = inside->inside.get();
+      }
+    hasAny |= !stated.empty();
+    arguments.push_back(stated.getDictionary(b.getContext()));
+  }
+  return hasAny ? b.getArrayAttr(arguments) : ArrayAttr();
+}
+
 Status Importer::node(const Node &node, size_t index, ImportScope &scope) {
   std::string label = node.name.empty() ? node.opType + "_" + std::to_string(index) : node.name;
   OperationState state(nameLoc(label), "onnx." + node.opType);
@@ -168,6 +187,8 @@ Status Importer::node(const Node &node, size_t index, ImportScope &scope) {
     if (attr.kind == onnxmodel::NodeAttr::GraphValue) {
       regionNames.push_back(attr.name);
       LATHE_RETURN_IF_ERROR(region(*attr.graph, *state.addRegion(), scope));
+      if (ArrayAttr lists = listArguments(b, *attr.graph))
+        state.addAttribute("onnx_list_arguments", lists);
     } else {
       state.addAttribute(attr.name, attribute(attr));
     }

@@ -199,6 +199,16 @@ Value elementAt(Node &n, const RunList &list, Value place) {
   return call(e, "list_at", tensorType(list.element, dims), operands);
 }
 
+void stateList(Node &n, unsigned i, RunList &list) {
+  auto arguments = n.op->getAttrOfType<ArrayAttr>("onnx_list_arguments");
+  auto stated = arguments && i < arguments.size() ? dyn_cast<DictionaryAttr>(arguments[i]) : DictionaryAttr();
+  if (!stated || !stated.get("optional"))
+    return;
+  list.isOptional = true;
+  if (!list.element) // else its tensors tell
+    list.isTensor = !stated.get("sequence");
+}
+
 std::optional<RunList> nextList(Node &n, const RunList &carried, Tracked &next) {
   std::optional<RunList> list = asList(n, next), both = list ? either(n, carried, *list) : std::nullopt;
   if (!both)
@@ -208,19 +218,19 @@ std::optional<RunList> nextList(Node &n, const RunList &carried, Tracked &next) 
                  "sequences whose type states no more than all their tensors have");
     return std::nullopt;
   }
+  if (list->isOptional && !carried.isOptional) {
+    (void)n.fail("dtype", "a loop that carries a sequence whose iterations give an optional, which may have no value",
+                 "bodies that state an optional for what they carry", "declare the input of the body an optional");
+    return std::nullopt;
+  }
   next = Tracked();
   next.data = list->handle;
   return list;
 }
 
 Tracked listBehindLoop(Node &n, const RunList &carried, const RunList &next, Value handle) {
-  RunList list = *either(n, carried, next);
+  RunList list = *either(n, carried, next); // without an iteration it is what the loop was given
   list.handle = handle;
-  // Without an iteration it is what the loop was given.
-  if (carried.isOptional && !next.isOptional) {
-    list.handle = call(n.e, "list_require", handleType(n.e), {handle});
-    list.isOptional = false;
-  }
   return trackedList(list);
 }
 

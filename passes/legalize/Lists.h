@@ -19,6 +19,9 @@ std::optional<RunList> insertInto(Node &n, const RunList &list, mlir::Value x, m
 /// The tensor at a place (null: the first); null after a report.
 mlir::Value elementAt(Node &n, const RunList &list, mlir::Value place);
 
+/// Adds what the body of a loop states of its argument i to the list that it is at first: whether it is an optional, which
+/// an iteration may leave without a value.
+void stateList(Node &n, unsigned i, RunList &list);
 /// What an iteration gives for a list that a loop carries, which becomes its handle; none after a report.
 std::optional<RunList> nextList(Node &n, const RunList &carried, Tracked &next);
 /// The list `handle` that the loop ends with.

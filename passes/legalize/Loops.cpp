@@ -204,6 +204,7 @@ bool Legalizer::runLoop(Node &node) {
       lists[s] = asList(node, given);
       if (!lists[s])
         return false;
+      stateList(node, 2 + s, *lists[s]);
       inits.push_back(lists[s]->handle);
       continue;
     }

@@ -43,8 +43,8 @@ def model_of(nodes, inputs, outputs, **constants):
     return model
 
 
-def context_of(nodes, inputs, outputs):
-    model = model_of(nodes, inputs, outputs)
+def context_of(nodes, inputs, outputs, **constants):
+    model = model_of(nodes, inputs, outputs, **constants)
     return lathe.compile(model.SerializeToString(), target=TARGET).context(DEVICE, threads=1)
 
 
@@ -253,6 +253,37 @@ def test_optionals():
     assert error.value.code == lathe.Code.RUNTIME_FAILURE
     with pytest.raises(lathe.Error, match="2 tensors for an optional of one"):
         context.run({"o": arrays((1,), (1,))})
+
+
+@pytest.mark.parametrize("gives", [True, False])
+def test_a_loop_that_takes_the_value_of_an_optional(gives):
+    """How many of three iterations find a value, where each gives the next one an optional with or without one."""
+    kind, truth = optional(sequence(["N"])), tensor([], TensorProto.BOOL)
+
+    def give(name, some):
+        return helper.make_node("Optional", ["s"] if some else [], [name], type=None if some else sequence(["N"]))
+
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["go"]),
+         helper.make_node("OptionalHasElement", ["o_in"], ["has"]),
+         helper.make_node("Cast", ["has"], ["found"], to=INT),
+         helper.make_node("Add", ["count_in", "found"], ["count_out"]), give("o_out", gives)],
+        "body", [helper.make_value_info(name, type) for name, type in
+                 [("i", tensor([], INT)), ("c", truth), ("o_in", kind), ("count_in", tensor([], INT))]],
+        [helper.make_value_info(name, type) for name, type in
+         [("go", truth), ("o_out", kind), ("count_out", tensor([], INT))]])
+    context = context_of([give("o", not gives),
+                          helper.make_node("Loop", ["trips", "", "o", "zero"], ["p", "count"], body=body),
+                          helper.make_node("OptionalHasElement", ["p"], ["has_end"])],
+                         {"s": sequence(["N"]), "trips": tensor([], INT)},
+                         {"count": tensor([], INT), "has_end": truth, "p": kind}, zero=0)
+    s = arrays((2,), (3,))
+    for trips in (0, 1, 3):
+        got = context.run({"s": s, "trips": np.array(trips)})
+        assert got["count"].numpy() == (max(trips - 1, 0) if gives else min(trips, 1))
+        there = gives == (trips > 0)
+        assert bool(got["has_end"].numpy()) == there
+        same(got["p"], s if there else None)
 
 
 def test_steps_give_lists():
