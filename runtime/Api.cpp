@@ -176,10 +176,10 @@ const char *lathe_dtype_name(lathe_dtype dtype) {
   return name(static_cast<DType>(dtype)).data(); // names are literals
 }
 
-/// Bytes of a dense tensor; none for strings, elements of less than a byte and sizes that overflow.
+/// Bytes of a dense tensor; none for strings, elements of less than a byte, and sizes that are absent or overflow.
 static std::optional<uint64_t> listedBytes(const lathe_tensor &t) {
   if (t.dtype == LATHE_STRING || static_cast<unsigned>(t.dtype) > LATHE_STRING || bitWidth(static_cast<DType>(t.dtype)) < 8 ||
-      t.rank < 0 || t.rank > LATHE_MAX_RANK)
+      t.rank < 0 || t.rank > LATHE_MAX_RANK || (t.rank > 0 && !t.dims))
     return std::nullopt;
   uint64_t bytes = bitWidth(static_cast<DType>(t.dtype)) / 8;
   for (int32_t a = 0; a < t.rank; ++a)
@@ -197,12 +197,15 @@ lathe_error *lathe_list_pack(const lathe_tensor *tensors, size_t count, lathe_te
     for (size_t i = 0; i < count; ++i) {
       const lathe_tensor &t = tensors[i];
       std::optional<uint64_t> bytes = listedBytes(t);
-      if (!bytes || t.dtype != values->dtype || t.strides || t.memory == LATHE_DISCARD || (*bytes && !t.data) ||
+      if (!bytes || t.dtype != values->dtype || t.strides || t.memory != LATHE_HOST || (*bytes && !t.data) || t.bytes < *bytes ||
           __builtin_add_overflow(total, *bytes, &total))
-        return usageError("lathe_list_pack: is no row-major tensor of the list's element type", "tensor " + std::to_string(i));
+        return usageError("lathe_list_pack: is no row-major tensor, in the host's memory, of the list's element type",
+                          "tensor " + std::to_string(i));
       columns = std::max<int64_t>(columns, 1 + t.rank);
     }
     const uint64_t rows = count * static_cast<uint64_t>(columns) * sizeof(int64_t);
+    if (values->memory != LATHE_HOST || shapes->memory != LATHE_HOST)
+      return usageError("lathe_list_pack: the parts are to be in the host's memory");
     const uint64_t room[] = {values->data ? values->bytes : 0, shapes->data ? shapes->bytes : 0};
     values->bytes = total;
     shapes->bytes = rows;
@@ -229,8 +232,13 @@ lathe_error *lathe_list_at(const lathe_tensor *values, const lathe_tensor *shape
   return guarded([&]() -> Status {
     if (!values || !shapes || !out)
       return usageError("lathe_list_at: a pointer is NULL");
-    if (shapes->dtype != LATHE_I64 || shapes->rank != 2 || shapes->dims[1] < 1 || values->rank != 1)
+    const std::optional<uint64_t> room = listedBytes(*values), rows = listedBytes(*shapes);
+    if (!room || !rows || shapes->dtype != LATHE_I64 || shapes->rank != 2 || shapes->dims[1] < 1 || values->rank != 1)
       return usageError("lathe_list_at: no values [E] and shapes [N, 1 + rank] of a list");
+    // A discarded output has sizes alone.
+    for (auto [part, bytes] : {std::pair(values, *room), std::pair(shapes, *rows)})
+      if (part->memory != LATHE_HOST || part->strides || part->bytes < bytes || (bytes && !part->data))
+        return usageError("lathe_list_at: a part is not in the host's memory, row-major and whole");
     if (static_cast<int64_t>(index) < 0 || static_cast<int64_t>(index) >= shapes->dims[0])
       return usageError("lathe_list_at: there is no tensor " + std::to_string(index));
     uint64_t begin = 0, size = 0;
@@ -241,7 +249,7 @@ lathe_error *lathe_list_at(const lathe_tensor *values, const lathe_tensor *shape
         return usageError("lathe_list_at: the rank of tensor " + std::to_string(i) + " is out of range");
       *out = {nullptr, 0, values->dtype, values->memory, static_cast<int32_t>(row[0]), row + 1, nullptr};
       std::optional<uint64_t> bytes = listedBytes(*out);
-      if (!bytes || *bytes > values->bytes - begin)
+      if (!bytes || *bytes > *room - begin)
         return usageError("lathe_list_at: the sizes of tensor " + std::to_string(i) + " are out of range");
       size = *bytes;
     }

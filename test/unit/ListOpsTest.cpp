@@ -236,6 +236,36 @@ TEST(ListApi, TensorsArePackedAndFoundAgain) {
   shorter.bytes = 4;
   EXPECT_EQ(codeOf(lathe_list_pack(tensors, 3, &shorter, &list.shapes)), LATHE_USAGE);
   EXPECT_EQ(codeOf(lathe_list_pack(tensors, 3, &list.shapes, &list.shapes)), LATHE_USAGE); // i64
+
+  // Parts and tensors that are not there, or not the host's.
+  auto packs = [&](auto change) {
+    lathe_tensor tensor = tensors[0], room = list.values;
+    change(tensor, room);
+    return codeOf(lathe_list_pack(&tensor, 1, &room, &list.shapes));
+  };
+  EXPECT_EQ(packs([](auto &, auto &) {}), LATHE_OK);
+  EXPECT_EQ(packs([](auto &tensor, auto &) { tensor.memory = LATHE_DEVICE; }), LATHE_USAGE);
+  EXPECT_EQ(packs([](auto &tensor, auto &) { tensor.dims = nullptr; }), LATHE_USAGE);
+  EXPECT_EQ(packs([](auto &tensor, auto &) { tensor.data = nullptr; }), LATHE_USAGE);
+  EXPECT_EQ(packs([](auto &tensor, auto &) { tensor.bytes = 20; }), LATHE_USAGE);
+  EXPECT_EQ(packs([](auto &, auto &room) { room.memory = LATHE_DEVICE; }), LATHE_USAGE);
+  EXPECT_FALSE(list.pack(tensors, LATHE_F32));
+  auto finds = [&](auto change) {
+    lathe_tensor values = list.values, shapes = list.shapes;
+    change(values, shapes);
+    return codeOf(lathe_list_at(&values, &shapes, 0, &found));
+  };
+  EXPECT_EQ(finds([](auto &, auto &) {}), LATHE_OK);
+  for (bool ofShapes : {false, true}) {
+    auto changed = [&](auto change) {
+      return finds([&](auto &values, auto &shapes) { change(ofShapes ? shapes : values); });
+    };
+    EXPECT_EQ(changed([](auto &part) { part.data = nullptr; }), LATHE_USAGE);
+    EXPECT_EQ(changed([](auto &part) { part.dims = nullptr; }), LATHE_USAGE);
+    EXPECT_EQ(changed([](auto &part) { part.memory = LATHE_DEVICE; }), LATHE_USAGE);
+    EXPECT_EQ(changed([](auto &part) { part.memory = LATHE_DISCARD; }), LATHE_USAGE);
+    EXPECT_EQ(changed([](auto &part) { part.bytes -= 1; }), LATHE_USAGE);
+  }
   EXPECT_FALSE(list.pack({}, LATHE_F32));
   EXPECT_EQ(list.shapes.dims[0], 0);
   EXPECT_EQ(list.shapes.dims[1], 1);
