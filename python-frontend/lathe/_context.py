@@ -256,7 +256,8 @@ class Context(Member):
             donate: Iterable[str] = ()) -> dict[str, Tensor | Any]:
         """Runs an entry and waits; returns {output name: Tensor}, in the entry's order; a
         StringTensor for strings, a list of numpy arrays (or None) for a sequence or an optional
-        whose length only the run knows.
+        sequence whose length only the run knows, and for an optional tensor a list of one array,
+        or `[]` where it has no value.
 
         `inputs` is a dict by name, or a sequence in the entry's order. `memory="device"` leaves
         the outputs on the context's device. `donate` names inputs whose memory the run may write

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_char_p, c_void_p, sizeof
 from typing import TYPE_CHECKING, Any
 
+from . import _lists
 from ._abi import COptions, CTensor
 from ._context import Inputs, Member
 from ._errors import Code, Error
@@ -99,10 +100,11 @@ class GroupStep:
         self.number = number
         self._group, self._results, self._outputs, self._inputs = group, results, outputs, inputs
         self._taken: list[dict[str, Tensor | Any]] = [{} for _ in group.members]
+        self._gathered: list[dict[str, Tensor | Any]] | None = None
 
     def wait(self, timeout: float | None = None) -> list[dict[str, Tensor | Any]]:
-        """A {output name: Tensor} of each member, in order, each time the same; `timeout` in seconds,
-        else the group's."""
+        """A {output name: Tensor} of each member, in order, as Context.run gives, each time the same;
+        `timeout` in seconds, else the group's."""
         group, count = self._group, len(self._results)
         group._library.lathe_group_wait(group._owned.handle, self.number,
                                         -1 if timeout is None else int(timeout * 1e9))
@@ -110,7 +112,9 @@ class GroupStep:
             for o, port in enumerate(self._results):
                 if port.name not in taken:  # by a call before, of which another result failed
                     taken[port.name] = take_output(member._handle, self._outputs[i * count + o])
-        return self._taken
+        if self._gathered is None:
+            self._gathered = [_lists.gather(taken) for taken in self._taken]
+        return self._gathered
 
     def cancel(self) -> None:
         """Cancels this step and those behind it; from any thread."""

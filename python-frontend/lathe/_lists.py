@@ -21,8 +21,16 @@ def list_names(ports: Iterable[str]) -> list[str]:
     return [p[:-len(VALUES)] for p in ports if p.endswith(VALUES) and p[:-len(VALUES)] + SHAPES in ports]
 
 
+def parts_of(name: str) -> tuple[str, str, str]:
+    """The names of the ports that a list may have."""
+    return name + VALUES, name + SHAPES, name + PRESENT
+
+
 def pack(value: Any, name: str, dtype: str, ports: Iterable[str]) -> dict[str, Array]:
-    """The parts of a list by the names of their ports. An optional tensor may be given as it is, without a list."""
+    """The parts of a list by the names of their ports. An optional tensor may be given as it is, without a list, or as
+    None; it has the ports of a sequence, so that only one with `x[].present` is surely none."""
+    if name + PRESENT in ports and value is not None and not isinstance(value, (list, tuple)):
+        raise Error(Code.USAGE, f"a sequence is a list of arrays, not {type(value).__name__}", f"input '{name}'")
     tensors = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     arrays = [np.asarray(t) if isinstance(t, (np.ndarray, np.generic)) else np.asarray(t, numpy_dtype(dtype))
               for t in tensors]
@@ -70,7 +78,7 @@ def gather(results: dict[str, Any]) -> dict[str, Any]:
         return results
     gathered: dict[str, Any] = {}
     for port, value in results.items():
-        name = next((name for name in lists if port in (name + VALUES, name + SHAPES, name + PRESENT)), None)
+        name = next((name for name in lists if port in parts_of(name)), None)
         if name is None:
             gathered[port] = value
         elif name not in gathered:

@@ -239,6 +239,9 @@ def test_optionals():
     context = context_of([helper.make_node("OptionalHasElement", ["o"], ["has"]),
                           helper.make_node("Identity", ["o"], ["p"])],
                          {"o": kind}, {"has": tensor([], TensorProto.BOOL), "p": kind})
+    with pytest.raises(lathe.Error, match="a sequence is a list of arrays, not ndarray") as error:
+        context.run({"o": arrays((2,))[0]})
+    assert error.value.code == lathe.Code.USAGE
     for value in (None, [], arrays((2,)), arrays((2,), (0,), (3,))):
         got = context.run({"o": value})
         assert bool(got["has"].numpy()) == (value is not None)
@@ -251,6 +254,8 @@ def test_optionals():
     with pytest.raises(lathe.Error, match="the optional has no value") as error:
         context.run({"o": None})
     assert error.value.code == lathe.Code.RUNTIME_FAILURE
+    same(context_of([helper.make_node("Identity", ["o"], ["p"])], {"o": optional(tensor(["N"]))},
+                    {"p": optional(tensor(["N"]))}).run({"o": None})["p"], [])
     with pytest.raises(lathe.Error, match="2 tensors for an optional of one"):
         context.run({"o": arrays((1,), (1,))})
 
@@ -268,9 +273,9 @@ def test_a_loop_that_takes_the_value_of_an_optional(gives):
          helper.make_node("OptionalHasElement", ["o_in"], ["has"]),
          helper.make_node("Cast", ["has"], ["found"], to=INT),
          helper.make_node("Add", ["count_in", "found"], ["count_out"]), give("o_out", gives)],
-        "body", [helper.make_value_info(name, type) for name, type in
+        "body", [helper.make_value_info(name, what) for name, what in
                  [("i", tensor([], INT)), ("c", truth), ("o_in", kind), ("count_in", tensor([], INT))]],
-        [helper.make_value_info(name, type) for name, type in
+        [helper.make_value_info(name, what) for name, what in
          [("go", truth), ("o_out", kind), ("count_out", tensor([], INT))]])
     context = context_of([give("o", not gives),
                           helper.make_node("Loop", ["trips", "", "o", "zero"], ["p", "count"], body=body),
@@ -290,3 +295,30 @@ def test_steps_give_lists():
     context = context_of([helper.make_node("Identity", ["s"], ["y"])], {"s": sequence(["N"])}, {"y": sequence(["N"])})
     s = arrays((1,), (2,))
     same(context.submit({"s": s}).wait()["y"], s)
+
+
+def test_members_of_a_group_give_lists():
+    model = model_of([helper.make_node("Identity", ["s"], ["y"])], {"s": sequence(["N"])}, {"y": sequence(["N"])})
+    group = lathe.compile(model.SerializeToString(), target=TARGET).group([DEVICE, DEVICE], threads=1)
+    lists = [arrays((1,), (2,)), []]
+    step = group.submit([{"s": s} for s in lists])
+    assert step.wait() is step.wait()
+    for got, want in zip(step.wait(), lists):
+        same(got["y"], want)
+
+
+def test_a_session_of_an_engine(tmp_path):
+    kind = optional(sequence(["N"]))
+    model = model_of([helper.make_node("Identity", ["s"], ["y"]), helper.make_node("Identity", ["o"], ["p"])],
+                     {"s": sequence(["N"]), "o": kind}, {"y": sequence(["N"]), "p": kind})
+    path = str(tmp_path / "model.lathe")
+    lathe.compile(model.SerializeToString(), path, target=TARGET)
+    providers = ["CPUExecutionProvider" if DEVICE == "cpu" else "CUDAExecutionProvider"]
+    session = lathe.onnxruntime.InferenceSession(path, providers=providers, strict=True)
+    assert [(v.name, v.type) for v in session.get_outputs()] == [
+        ("y", "seq(tensor(float))"), ("p", "optional(seq(tensor(float)))")]
+    assert [v.name for v in session.get_inputs()] == ["s", "o"]
+    s = arrays((1,), (2,))
+    for o in (None, arrays((3,))):
+        same(session.run(None, {"s": s, "o": o}), [s, o])
+    same(session.run(["p"], {"s": [], "o": []}), [[]])

@@ -97,8 +97,8 @@ class InferenceSession:
         else:
             self._engines[None] = engine
             shapes = {value.name: value.shape for value in [*self._said.inputs, *self._said.outputs]}
-            self._inputs = [self._argument(port, shapes) for port in engine.inputs()]
-            self._outputs = [self._argument(port, shapes) for port in engine.outputs()]
+            self._inputs = self._arguments(engine.inputs(), shapes)
+            self._outputs = self._arguments(engine.outputs(), shapes)
             if any(_nested.is_nested(v.type) for v in self._said.inputs):
                 self._inputs = [NodeArg(v.name, v.type, self._sizes(v.shape or [])) for v in self._said.inputs
                                 if v.name not in self._said.initializers]
@@ -150,6 +150,20 @@ class InferenceSession:
 
     def _sizes(self, shape: Sequence[_wire.Dim]) -> list[_wire.Dim]:
         return [self._options._sizes.get(d, d) if isinstance(d, str) else d for d in shape]
+
+    def _arguments(self, ports: Sequence[Port], shapes: Mapping[str, Any]) -> list[NodeArg]:
+        """What an engine has, lists in place of their parts, which do not tell an optional tensor from a sequence."""
+        names = [port.name for port in ports]
+        parts = {part: name for name in _lists.list_names(names) for part in _lists.parts_of(name)}
+        made: dict[str, NodeArg] = {}
+        for port in ports:
+            name = parts.get(port.name)
+            if name is None:
+                made[port.name] = self._argument(port, shapes)
+            elif port.name == name + _lists.VALUES:
+                kind = f"seq(tensor({ELEMENTS[port.dtype]}))"
+                made[name] = NodeArg(name, f"optional({kind})" if name + _lists.PRESENT in names else kind, [])
+        return list(made.values())
 
     def _argument(self, port: Port, shapes: Mapping[str, Any]) -> NodeArg:
         shape = shapes.get(port.name)
