@@ -63,6 +63,12 @@ std::optional<Ints> eitherDims(const std::optional<Ints> &a, const std::optional
   return dims;
 }
 
+/// Notes that tensors are taken out of the list by the sizes that are known of them.
+void take(const RunList &list) {
+  for (const auto &taken : list.taken)
+    taken->push_back(*list.dims);
+}
+
 std::string hintOf(Node &n) {
   SmallVector<StringRef> names = nodeNames(n.op->getLoc());
   return (names.empty() ? n.type : names.front()).str();
@@ -103,20 +109,18 @@ Tracked trackedList(RunList list) {
 }
 
 std::optional<RunList> either(Node &n, const RunList &a, const RunList &b) {
-  if (!a.element || !b.element) {
-    RunList result = a.element ? a : b;
-    result.isOptional = a.isOptional || b.isOptional;
-    return result;
-  }
-  if (a.element != b.element || a.isTensor != b.isTensor) {
+  if (a.element && b.element && (a.element != b.element || a.isTensor != b.isTensor)) {
     (void)n.invalid("dtype", "sequences or optionals of different types");
     return std::nullopt;
   }
-  RunList result = a;
+  RunList result = a.element ? a : b;
   result.handle = {};
-  result.isDimsUsed = {};
-  result.isOptional |= b.isOptional;
-  result.dims = eitherDims(a.dims, b.dims);
+  result.isOptional = a.isOptional || b.isOptional;
+  if (a.element && b.element)
+    result.dims = eitherDims(a.dims, b.dims);
+  for (const auto &taken : (a.element ? b : a).taken)
+    if (!llvm::is_contained(result.taken, taken))
+      result.taken.push_back(taken);
   return result;
 }
 
@@ -185,8 +189,7 @@ Value elementAt(Node &n, const RunList &list, Value place) {
                  "say how many tensors the input has, and their sizes: --shape x=[3] --shape x[0]=2x5");
     return {};
   }
-  if (list.isDimsUsed)
-    *list.isDimsUsed = true;
+  take(list);
   SmallVector<Value> operands = {list.handle};
   if (place)
     operands.push_back(place);
@@ -213,7 +216,8 @@ std::optional<RunList> nextList(Node &n, const RunList &carried, Tracked &next) 
   std::optional<RunList> list = asList(n, next), both = list ? either(n, carried, *list) : std::nullopt;
   if (!both)
     return std::nullopt;
-  if (*carried.isDimsUsed && both->dims != carried.dims) {
+  auto haveSizes = [&](const Ints &sizes) { return eitherDims(sizes, list->dims) == sizes; };
+  if (list->element && !llvm::all_of(*carried.taken.back(), haveSizes)) {
     (void)n.fail("shape", "a loop that takes tensors out of a sequence whose iterations put tensors of other ranks or sizes in",
                  "sequences whose type states no more than all their tensors have");
     return std::nullopt;
@@ -290,8 +294,7 @@ LogicalResult listConcat(Node &n) {
   if (!list->element || !list->dims)
     return n.fail("shape", "a join of a sequence whose tensors have ranks that only the run knows",
                   "sequences whose type states the rank of their tensors");
-  if (list->isDimsUsed)
-    *list->isDimsUsed = true;
+  take(*list);
   const bool isNew = n.intAttr("new_axis", 0);
   Ints known = *list->dims;
   std::optional<int64_t> axis = n.axis(n.intAttr("axis", 0), int64_t(known.size()) + isNew);

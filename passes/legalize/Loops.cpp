@@ -226,7 +226,7 @@ bool Legalizer::runLoop(Node &node) {
     arguments.emplace_back();
     if (list) {
       list->handle = carried;
-      list->isDimsUsed = std::make_shared<bool>(false);
+      list->taken.push_back(std::make_shared<std::vector<Ints>>());
       arguments.back().list = list;
     } else {
       arguments.back().data = carried;

@@ -36,8 +36,9 @@ struct RunList {
   std::optional<Ints> dims; ///< of each of its tensors, -1 where they may differ; none where their ranks may
   bool isOptional = false;  ///< it may be without a value
   bool isTensor = false;    ///< the value of the optional is the list's only tensor
-  /// Of what a loop carries: set when something relies on `dims`, which iterations must not change then.
-  std::shared_ptr<bool> isDimsUsed;
+  /// Of what loops carry, and of lists that are made of it, for each of these loops, the innermost last: by what sizes, as
+  /// in `dims`, tensors were taken out. Those that iterations put in must have such sizes.
+  std::vector<std::shared_ptr<std::vector<Ints>>> taken;
 };
 
 /// What is known of one ONNX value. An optional that has a value is that value. A map is two tensors, its keys and its
