@@ -154,7 +154,13 @@ static ArrayAttr listArguments(Builder &b, const Graph &graph) {
         stated.set(kind, b.getUnitAttr());
         inside = inside->inside.get();
       }
-    hasAny |= !stated.empty();
+    if (stated.empty()) {
+      arguments.push_back(b.getDictionaryAttr({}));
+      continue;
+    }
+    hasAny = true;
+    if (inside->other.empty())
+      stated.set("tensors", TypeAttr::get(plainType(b.getContext(), *inside)));
     arguments.push_back(stated.getDictionary(b.getContext()));
   }
   return hasAny ? b.getArrayAttr(arguments) : ArrayAttr();

@@ -63,10 +63,26 @@ std::optional<Ints> eitherDims(const std::optional<Ints> &a, const std::optional
   return dims;
 }
 
-/// Notes that tensors are taken out of the list by the sizes that are known of them.
-void take(const RunList &list) {
+/// Completes what is known of tensors that are taken out of the list, `what` says how, and notes their sizes; failure, with a
+/// report, where the type or the rank is not known.
+LogicalResult take(Node &n, RunList &list, StringRef what) {
+  if (!list.element && list.stated) {
+    list.element = list.stated.getElementType();
+    if (list.stated.hasRank())
+      list.dims.emplace();
+    for (int64_t size : list.stated.hasRank() ? list.stated.getShape() : ArrayRef<int64_t>())
+      list.dims->push_back(ShapedType::isDynamic(size) ? -1 : size);
+  }
+  if (!list.element)
+    return n.fail("shape", what + " of a sequence of a type that is not known", "sequences of a type that the model states",
+                  "declare the type of the sequence where the body of the loop takes it");
+  if (!list.dims)
+    return n.fail("shape", what + " of a sequence whose tensors have ranks that only the run knows",
+                  "sequences whose type states the rank of their tensors",
+                  "say how many tensors the input has, and their sizes: --shape x=[3] --shape x[0]=2x5");
   for (const auto &taken : list.taken)
     taken->push_back(*list.dims);
+  return success();
 }
 
 std::string hintOf(Node &n) {
@@ -116,6 +132,7 @@ std::optional<RunList> either(Node &n, const RunList &a, const RunList &b) {
   RunList result = a.element ? a : b;
   result.handle = {};
   result.isOptional = a.isOptional || b.isOptional;
+  result.stated = a.stated ? a.stated : b.stated;
   if (a.element && b.element)
     result.dims = eitherDims(a.dims, b.dims);
   for (const auto &taken : (a.element ? b : a).taken)
@@ -180,16 +197,10 @@ std::optional<RunList> insertInto(Node &n, const RunList &list, Value x, Value p
   return result;
 }
 
-Value elementAt(Node &n, const RunList &list, Value place) {
+Value elementAt(Node &n, RunList list, Value place) {
   Emitter &e = n.e;
-  if (!list.element || !list.dims) {
-    (void)n.fail("shape", list.element ? "a tensor of a sequence whose tensors have ranks that only the run knows"
-                                       : "a tensor of a sequence of a type that is not known",
-                 "sequences whose type states the rank of their tensors",
-                 "say how many tensors the input has, and their sizes: --shape x=[3] --shape x[0]=2x5");
+  if (failed(take(n, list, "a tensor")))
     return {};
-  }
-  take(list);
   SmallVector<Value> operands = {list.handle};
   if (place)
     operands.push_back(place);
@@ -205,6 +216,9 @@ Value elementAt(Node &n, const RunList &list, Value place) {
 void stateList(Node &n, unsigned i, RunList &list) {
   auto arguments = n.op->getAttrOfType<ArrayAttr>("onnx_list_arguments");
   auto stated = arguments && i < arguments.size() ? dyn_cast<DictionaryAttr>(arguments[i]) : DictionaryAttr();
+  if (auto tensors = stated ? stated.getAs<TypeAttr>("tensors") : TypeAttr())
+    if (auto type = dyn_cast<TensorType>(tensors.getValue()); type && dtypeOf(type.getElementType()))
+      list.stated = type;
   if (!stated || !stated.get("optional"))
     return;
   list.isOptional = true;
@@ -216,6 +230,11 @@ std::optional<RunList> nextList(Node &n, const RunList &carried, Tracked &next) 
   std::optional<RunList> list = asList(n, next), both = list ? either(n, carried, *list) : std::nullopt;
   if (!both)
     return std::nullopt;
+  if (!carried.element && list->element && carried.stated && !carried.taken.back()->empty() &&
+      list->element != carried.stated.getElementType()) {
+    (void)n.invalid("dtype", "tensors of another type than the body of the loop states");
+    return std::nullopt;
+  }
   auto haveSizes = [&](const Ints &sizes) { return eitherDims(sizes, list->dims) == sizes; };
   if (list->element && !llvm::all_of(*carried.taken.back(), haveSizes)) {
     (void)n.fail("shape", "a loop that takes tensors out of a sequence whose iterations put tensors of other ranks or sizes in",
@@ -289,12 +308,8 @@ LogicalResult listSplit(Node &n, int64_t axis) {
 LogicalResult listConcat(Node &n) {
   Emitter &e = n.e;
   std::optional<RunList> list = listOperand(n, 0);
-  if (!list)
+  if (!list || failed(take(n, *list, "a join")))
     return failure();
-  if (!list->element || !list->dims)
-    return n.fail("shape", "a join of a sequence whose tensors have ranks that only the run knows",
-                  "sequences whose type states the rank of their tensors");
-  take(*list);
   const bool isNew = n.intAttr("new_axis", 0);
   Ints known = *list->dims;
   std::optional<int64_t> axis = n.axis(n.intAttr("axis", 0), int64_t(known.size()) + isNew);

@@ -17,10 +17,10 @@ Tracked trackedList(RunList list);
 /// A list with one more tensor: ahead of a place, an integer of one element, or behind the last where it is null.
 std::optional<RunList> insertInto(Node &n, const RunList &list, mlir::Value x, mlir::Value place);
 /// The tensor at a place (null: the first); null after a report.
-mlir::Value elementAt(Node &n, const RunList &list, mlir::Value place);
+mlir::Value elementAt(Node &n, RunList list, mlir::Value place);
 
-/// Adds what the body of a loop states of its argument i to the list that it is at first: whether it is an optional, which
-/// an iteration may leave without a value.
+/// Adds what the body of a loop states of its argument i to the list that it is at first: the type of the tensors, and
+/// whether it is an optional, which an iteration may leave without a value.
 void stateList(Node &n, unsigned i, RunList &list);
 /// What an iteration gives for a list that a loop carries, which becomes its handle; none after a report.
 std::optional<RunList> nextList(Node &n, const RunList &carried, Tracked &next);

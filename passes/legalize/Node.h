@@ -33,6 +33,7 @@ struct HostValue {
 struct RunList {
   mlir::Value handle;       ///< i64 without dimensions
   mlir::Type element;       ///< of its tensors; null where none has been put in yet
+  mlir::TensorType stated;  ///< then: what the body of a loop that carries it says of the tensors, or null
   std::optional<Ints> dims; ///< of each of its tensors, -1 where they may differ; none where their ranks may
   bool isOptional = false;  ///< it may be without a value
   bool isTensor = false;    ///< the value of the optional is the list's only tensor

@@ -177,6 +177,32 @@ def test_loops_that_collect_and_take():
         pair.check(s=arrays(*shapes), x=x, trips=np.array(trips), start=np.array(1, np.float32))
 
 
+def test_a_loop_that_reads_a_list_that_is_empty_at_first():
+    """Each iteration adds up the tensor that the one before appended, if there was one."""
+    size = tensor([])
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["go"]),
+         helper.make_node("SequenceLength", ["s_in"], ["n"]), helper.make_node("Greater", ["n", "zero"], ["some"]),
+         helper.make_node("If", ["some"], ["sum"], **branches(
+             then_branch=([helper.make_node("SequenceAt", ["s_in", "last"], ["found"]),
+                           helper.make_node("ReduceSum", ["found"], ["all"], keepdims=0)], "all", size),
+             else_branch=([helper.make_node("Identity", ["start"], ["none"])], "none", size))),
+         helper.make_node("Add", ["sum", "total_in"], ["total_out"]),
+         helper.make_node("Add", ["i", "one"], ["end"]), helper.make_node("Reshape", ["end", "vector"], ["ends"]),
+         helper.make_node("Slice", ["x", "zeros", "ends"], ["row"]),
+         helper.make_node("SequenceInsert", ["s_in", "row"], ["s_out"])],
+        "body", [helper.make_tensor_value_info("i", INT, []), helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+                 helper.make_value_info("s_in", sequence(["N"])), helper.make_tensor_value_info("total_in", FLOAT, [])],
+        [helper.make_tensor_value_info("go", TensorProto.BOOL, []), helper.make_value_info("s_out", sequence(["N"])),
+         helper.make_tensor_value_info("total_out", FLOAT, [])])
+    pair = Pair(model_of([helper.make_node("SequenceEmpty", [], ["s"]),
+                          helper.make_node("Loop", ["trips", "", "s", "start"], ["y", "total"], body=body)],
+                         {"x": tensor(["L"]), "trips": tensor([], INT), "start": tensor([])},
+                         {"y": sequence(["N"]), "total": tensor([])}, one=1, zero=0, zeros=[0], vector=[1], last=-1))
+    for trips in (1, 2, 7):
+        pair.check(x=np.arange(20, dtype=np.float32), trips=np.array(trips), start=np.array(1, np.float32))
+
+
 def branches(**sides):
     return {name: helper.make_graph(nodes, name, [], [helper.make_value_info(out, kind)])
             for name, (nodes, out, kind) in sides.items()}
