@@ -91,8 +91,9 @@ CudaKernel listing(CudaBatch &batch, const Mask &mask, bool boxes, Tile tile = {
   // Without the products of tensor cores, and with the first kernel alone.
   std::string text = kernel.source.substr(kernel.source.find("\n// Kernel "));
   text = text.substr(0, text.find("\n}\n", text.find("__global__")) + 3);
-  for (size_t at; (at = text.find("  static LATHE_METHOD void product")) != std::string::npos;)
-    text.erase(at, text.find("\n  }\n", at) + 5 - at);
+  for (const char *method : {"  static LATHE_METHOD void product", "  static LATHE_METHOD void chunk"})
+    for (size_t at; (at = text.find(method)) != std::string::npos;)
+      text.erase(at, text.find("\n  }\n", at) + 5 - at);
   text = std::regex_replace(text, std::regex("const __grid_constant__ TensorMap map\\d, "), "");
   text = std::regex_replace(text, std::regex("\\(u16 \\*\\)h\\.list\\(0, 0, 0, 0, 0, 1\\)"), "(u16 *)out0");
   text = std::regex_replace(text, std::regex(launch.function), name);
