@@ -192,6 +192,11 @@ static FailureOr<analysis::SymbolicSolution> solve(exec::ProgramOp program, Modu
     auto at = analysis::evaluateProblem(problem, point);
     if (!at.ok())
       continue; // sizes that do not broadcast or overflow are refused at run time
+    double all = 0;
+    for (const analysis::Buffer &buffer : at->buffers)
+      all += double(buffer.size);
+    if (all > 0x1p60)
+      continue; // so is an arena that overflows
     analysis::Solution numbers;
     for (const DimExpr &offset : solution->offsets) {
       auto value = offset.evaluate(point);
