@@ -57,6 +57,22 @@ bool addOps(Operation *op, bool keepCodes, llvm::SetVector<Operation *> &ops, si
   return ops.size() <= kMaxOps;
 }
 
+/// Whether an op follows from constants alone, however many ops lie between; also where that takes long to tell.
+bool followsFromConstants(Operation *op) {
+  constexpr size_t kMostLooked = 4096;
+  llvm::SmallPtrSet<Operation *, 32> seen;
+  SmallVector<Operation *> left = {op};
+  while (!left.empty() && seen.size() < kMostLooked) {
+    Operation *next = left.pop_back_val();
+    if (!next || (!isa<ConstantOp>(next) && (!isa<StructuredOpInterface>(next) || next->getNumRegions())))
+      return false;
+    if (seen.insert(next).second)
+      for (Value operand : next->getOperands())
+        left.push_back(operand.getDefiningOp());
+  }
+  return true;
+}
+
 /// The result of the last of these ops, which stand behind those that make their operands.
 Result<HostTensor> evaluate(ArrayRef<Operation *> ops) {
   llvm::DenseMap<Value, HostTensor> values;
@@ -122,6 +138,9 @@ struct FoldDear : RewritePattern {
     // What is made of it alone is computed with it.
     if (llvm::all_of(op->getUsers(), [&](Operation *user) { return addOps(user, /*keepCodes=*/true, beside); }))
       return rewriter.notifyMatchFailure(op, "no op with other operands reads it");
+    // Else a graph without inputs would be folded in pieces of so many ops, round by round.
+    if (llvm::none_of(op->getUsers(), [](Operation *user) { return !followsFromConstants(user); }))
+      return rewriter.notifyMatchFailure(op, "only more constants follow from it");
     int64_t flops = 0, from = 0;
     llvm::SmallPtrSet<Operation *, 16> constants;
     for (Operation *each : ops) {
