@@ -27,7 +27,7 @@ struct Side {
 struct Turn {
   Evaluator &e;
   IndexMath &ix;
-  Value result, turned; ///< turned: what squares are made of: the result, or what is transposed on the way to it
+  Value result, transposed; ///< transposed: what squares are made of: the result, or what is transposed on the way to it
   std::vector<DimExpr> dims;
   Side down, along; ///< neighbours in the input, in the result
   SmallVector<int64_t> outer;
@@ -46,16 +46,16 @@ struct Turn {
     SmallVector<Value> lines;
     for (int64_t c = 0; c < columns; ++c) {
       Evaluator::ActiveLanes some(e, rows);
-      lines.push_back(e.splat(e.eval(turned, index(Index(row, 1), Index(ix.add(column, c))))));
+      lines.push_back(e.splat(e.eval(transposed, index(Index(row, 1), Index(ix.add(column, c))))));
     }
     lines.resize(W, lines.front()); // nobody looks at the others
     transposeSquare(e, lines);
     Evaluator::ActiveLanes some(e, columns);
     for (int64_t r = 0; r < rows; ++r) {
       Indices idx = index(Index(ix.add(row, r)), Index(column, 1));
-      if (turned != result)
-        e.bind(turned, idx, lines[r]);
-      store(turned == result ? lines[r] : e.splat(e.eval(result, idx)), idx);
+      if (transposed != result)
+        e.bind(transposed, idx, lines[r]);
+      store(transposed == result ? lines[r] : e.splat(e.eval(result, idx)), idx);
     }
   }
 
@@ -121,9 +121,9 @@ struct Turn {
   }
 };
 
-/// Whether a kernel has inputs of several dimensions that are not transposed: what the result is made of beside `turned`.
-bool readsBeside(Value result, Value turned) {
-  llvm::SmallPtrSet<Value, 16> seen{turned};
+/// Whether a kernel has inputs of several dimensions that are not transposed: what the result is made of beside `transposed`.
+bool readsBeside(Value result, Value transposed) {
+  llvm::SmallPtrSet<Value, 16> seen{transposed};
   SmallVector<Value> left{result};
   while (!left.empty()) {
     Value v = left.pop_back_val();
@@ -150,8 +150,8 @@ void scheduleTranspose(Evaluator &e, const KernelConfig &config) {
     return schedulePointwise(e, config);
   ArrayRef<int64_t> perm = op.getPerm();
   int64_t d = llvm::find(perm, rank - 1) - perm.begin();
-  Value turned = readsBeside(result, op.getResult()) ? op.getResult() : result;
-  Turn turn{e, e.ix, result, turned, dims, {d, d}, {rank - 1, rank - 1}, {}, {}};
+  Value transposed = readsBeside(result, op.getResult()) ? op.getResult() : result;
+  Turn turn{e, e.ix, result, transposed, dims, {d, d}, {rank - 1, rank - 1}, {}, {}};
   // Dimensions that follow each other on both sides are one, where nothing else looks at them.
   auto arg = dyn_cast<BlockArgument>(op.getX());
   const BufferArg &out = e.bufferArg(e.outputArg(0));

@@ -32,8 +32,8 @@ constexpr unsigned kMaxPlaces = 8;
 /// Elements that a value may be made of where a reduction reads it, which computes it in each of its passes: a cubic resize
 /// of two axes reads 16, and compiles for a minute in a kernel of three passes.
 constexpr size_t kMaxReads = 8;
-/// Elements from which on rows that lie across memory are turned by a kernel of their own on a CPU.
-constexpr double kTurned = 16 << 10;
+/// Elements from which on a transpose ahead of reductions along its rows is a kernel of its own on a CPU.
+constexpr double kTransposedAlone = 16 << 10;
 /// Operations that take about as long as a launch.
 constexpr double kFreeWork = 64 << 10;
 /// Elements of a mask that a core of a CPU no longer finds in its cache.
@@ -100,7 +100,7 @@ private:
   /// On a CPU, a large transpose whose neighbours were none before: whoever reads its rows gathers them.
   bool gathersRows(Operation *op) const {
     auto permutation = permutationOf(op);
-    return !computeMasks && permutation && !keepsLastDim(*permutation) && graph.count(dimsOf(op->getResult(0))) >= kTurned;
+    return !computeMasks && permutation && !keepsLastDim(*permutation) && graph.count(dimsOf(op->getResult(0))) >= kTransposedAlone;
   }
   static bool isReduction(const Group *group) { return group->kind == RegionKind::Reduction; }
 

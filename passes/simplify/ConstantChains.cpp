@@ -26,7 +26,6 @@ using namespace mlir;
 namespace lathe {
 namespace {
 
-constexpr int64_t kMaxElements = 16 << 20;
 constexpr size_t kMaxOps = 32;
 
 /// Whether one of an op's operands is made of codes.
@@ -45,7 +44,7 @@ bool addOps(Operation *op, bool keepCodes, llvm::SetVector<Operation *> &ops, si
     return false;
   auto small = [](Value v) {
     auto type = dyn_cast<TensorType>(v.getType());
-    return type && type.hasStaticShape() && type.getNumElements() <= kMaxElements;
+    return type && type.hasStaticShape() && type.getNumElements() <= kMostFolded;
   };
   if (!isa<StructuredOpInterface>(op) || op->getNumResults() != 1 || op->getNumRegions() ||
       (keepCodes && takesCodes(op)) || !small(op->getResult(0)) || !llvm::all_of(op->getOperands(), small))
@@ -132,15 +131,12 @@ struct FoldDear : RewritePattern {
   static constexpr int64_t kDear = 8, kMaxGrown = 1 << 20, kMaxFlops = 1 << 30;
 
   LogicalResult matchAndRewrite(Operation *op, PatternRewriter &rewriter) const override {
-    llvm::SetVector<Operation *> ops, beside;
+    llvm::SetVector<Operation *> ops;
     if (isa<ConstantOp>(op) || !op->getNumOperands() || !addOps(op, /*keepCodes=*/true, ops))
       return rewriter.notifyMatchFailure(op, "not made of constants alone");
-    // What is made of it alone is computed with it.
-    if (llvm::all_of(op->getUsers(), [&](Operation *user) { return addOps(user, /*keepCodes=*/true, beside); }))
+    // Constants that follow from it are computed with it; a graph of nothing else would take a round for every so many ops.
+    if (llvm::all_of(op->getUsers(), followsFromConstants))
       return rewriter.notifyMatchFailure(op, "no op with other operands reads it");
-    // Else a graph without inputs would be folded in pieces of so many ops, round by round.
-    if (llvm::none_of(op->getUsers(), [](Operation *user) { return !followsFromConstants(user); }))
-      return rewriter.notifyMatchFailure(op, "only more constants follow from it");
     int64_t flops = 0, from = 0;
     llvm::SmallPtrSet<Operation *, 16> constants;
     for (Operation *each : ops) {

@@ -19,7 +19,7 @@ using namespace mlir;
 namespace lathe {
 namespace {
 
-constexpr int64_t kMaxFoldedElements = 64 << 10, kMaxOperandElements = 16 << 20;
+constexpr int64_t kMaxFoldedElements = 64 << 10;
 constexpr int64_t kMaxFoldedFlops = 64 << 20; // a tenth of a second of the reference's
 
 /// A matrix of codes that becomes numbers for a product, or scales that become those of others.
@@ -63,7 +63,7 @@ struct FoldThroughReference : RewritePattern {
       return rewriter.notifyMatchFailure(op, "a product may take the codes as they are");
     auto mayBeRead = [](Value operand) {
       auto constant = operand.getDefiningOp<ConstantOp>();
-      return constant && cast<TensorType>(constant.getType()).getNumElements() <= kMaxOperandElements;
+      return constant && cast<TensorType>(constant.getType()).getNumElements() <= kMostFolded;
     };
     if (!llvm::all_of(op->getOperands(), mayBeRead)) // before any is copied
       return rewriter.notifyMatchFailure(op, "an operand is no constant, or a large one");

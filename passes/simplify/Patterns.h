@@ -9,6 +9,9 @@
 
 namespace lathe {
 
+/// Elements of an operand, and of a result that is large, that are read or kept where constants are folded.
+inline constexpr int64_t kMostFolded = 16 << 20;
+
 /// Chains of transposes, reshapes, broadcasts, slices and casts; broadcasts that
 /// their readers do themselves.
 void populateMovementPatterns(mlir::RewritePatternSet &patterns);

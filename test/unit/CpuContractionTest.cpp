@@ -83,6 +83,20 @@ INSTANTIATE_TEST_SUITE_P(Sizes, CpuGemm,
                                          Gemm{1, 37, 33, false, false}, Gemm{1, 19, 64, false, true},
                                          Gemm{70, 33, 1, true, true}, Gemm{2, 100, 300, true, false}));
 
+/// A product of this depth on each machine, with panels in scratch memory.
+void expectProduct(const std::string &text, int64_t depth, const std::vector<Bytes> &inputs, const std::map<std::string, int64_t> &sizes,
+                   const std::vector<float> &want) {
+  for (const Machine &machine : machines()) {
+    CpuKernel kernel(text, tileConfig("gemm", machine), machine.target, "3", [&](KernelSpec &spec) {
+      spec.scratchBytes = DimExpr(4 * std::max<int64_t>(depth, 1) * (2 * machine.lanes + machine.rows));
+    });
+    ASSERT_EQ(kernel.error, "");
+    auto out = kernel.run(inputs, sizes);
+    ASSERT_EQ(kernel.error, "");
+    expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + ", depth " + std::to_string(depth));
+  }
+}
+
 TEST(CpuProduct, BatchesWithSymbolicSizes) {
   const char *text = R"(
 !a = tensor<2x?x?xf32, #lathe.t<[2, S, K]>>
@@ -104,15 +118,7 @@ func.func @f(%a: !a, %b: !b) -> !y {
             sum += double(a[(h * m + i) * k + q]) * b[(h * k + q) * n + j];
           want[(h * m + i) * n + j] = static_cast<float>(sum);
         }
-    for (const Machine &machine : machines()) {
-      CpuKernel kernel(text, tileConfig("gemm", machine), machine.target, "3", [&](KernelSpec &spec) {
-        spec.scratchBytes = DimExpr(4 * std::max<int64_t>(k, 1) * (2 * machine.lanes + machine.rows));
-      });
-      ASSERT_EQ(kernel.error, "");
-      auto out = kernel.run({bytesOf(a), bytesOf(b)}, {{"S", m}, {"T", n}, {"K", k}});
-      ASSERT_EQ(kernel.error, "");
-      expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target);
-    }
+    expectProduct(text, k, {bytesOf(a), bytesOf(b)}, {{"S", m}, {"T", n}, {"K", k}}, want);
   }
 }
 
@@ -139,17 +145,10 @@ TEST(CpuProduct, TransposedLeft) {
             sum += std::fabs(double(left[(h * k + q) * m + i])) * right[((shared ? 0 : h) * k + q) * n + j];
           want[(h * m + i) * n + j] = static_cast<float>(sum);
         }
-    for (const Machine &machine : machines()) {
-      CpuKernel kernel(text, tileConfig("gemm", machine), machine.target, "3",
-                       [&](KernelSpec &spec) { spec.scratchBytes = DimExpr(4 * k * (2 * machine.lanes + machine.rows)); });
-      ASSERT_EQ(kernel.error, "");
-      std::map<std::string, int64_t> sizes{{"S", m}, {"T", n}};
-      if (!known)
-        sizes["K"] = k;
-      auto out = kernel.run({bytesOf(left), bytesOf(right)}, sizes);
-      ASSERT_EQ(kernel.error, "");
-      expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " " + std::to_string(m) + "x" + std::to_string(k));
-    }
+    std::map<std::string, int64_t> sizes{{"S", m}, {"T", n}};
+    if (!known)
+      sizes["K"] = k;
+    expectProduct(text, k, {bytesOf(left), bytesOf(right)}, sizes, want);
   }
 }
 

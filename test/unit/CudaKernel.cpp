@@ -263,6 +263,22 @@ void expectCompiles(nvrtc::Compiler &compiler, const std::vector<nvrtc::CompileJ
   }
 }
 
+void expectCompiles(CudaBatch &batch, const std::vector<std::string> &names) {
+  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
+  if (!compiler)
+    GTEST_SKIP() << compiler.status().str();
+  std::vector<nvrtc::CompileJob> jobs;
+  for (const std::string &name : names)
+    for (const char *target : {"sm_80", "sm_90a"}) {
+      nvrtc::CompileJob job;
+      job.name = name + ".cu";
+      job.source = batch.find(name)->source;
+      job.target = target;
+      jobs.push_back(job);
+    }
+  expectCompiles(**compiler, jobs);
+}
+
 Bytes randomBytes(const BufferArg &arg, const std::map<std::string, int64_t> &symbols, unsigned seed) {
   int64_t n = *product(arg.dims).evaluate(symbols);
   std::mt19937 gen(seed);

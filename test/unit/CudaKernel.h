@@ -75,6 +75,9 @@ private:
 void expectCompiles(nvrtc::Compiler &compiler, const std::vector<nvrtc::CompileJob> &jobs,
                     bool harmlessSpills = true);
 
+/// The same of kernels of a batch, for sm_80 and sm_90a; skips the test where there is no NVRTC.
+void expectCompiles(CudaBatch &batch, const std::vector<std::string> &names);
+
 /// Elements for a buffer of these sizes: floats between -1.5 and 1.5, codes of any bits, small indices.
 Bytes randomBytes(const BufferArg &arg, const std::map<std::string, int64_t> &symbols, unsigned seed);
 

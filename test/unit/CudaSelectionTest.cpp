@@ -58,22 +58,6 @@ bool comesBefore(double a, double b, bool smallest) {
   return smallest ? a < b : a > b;
 }
 
-void expectNvrtc(CudaBatch &batch, const std::vector<std::string> &names) {
-  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
-  if (!compiler)
-    GTEST_SKIP() << compiler.status().str();
-  std::vector<nvrtc::CompileJob> jobs;
-  for (const std::string &name : names)
-    for (const char *target : {"sm_80", "sm_90a"}) {
-      nvrtc::CompileJob job;
-      job.name = name + ".cu";
-      job.source = batch.find(name)->source;
-      job.target = target;
-      jobs.push_back(job);
-    }
-  expectCompiles(**compiler, jobs);
-}
-
 TEST(CudaSelection, TopKAgreesWithAStableSort) {
   const std::vector<TopKCase> cases = {
       {"whole", "f32", "topk.t256.n256", 3, 200, 7},
@@ -154,7 +138,7 @@ TEST(CudaSelection, TopKAgreesWithAStableSort) {
     }
   }
   // Each form once.
-  expectNvrtc(batch, {"searched", "wide_floats", "spare", "short_rows", "short_wide", "row", "row_wide", "parts", "parts_least",
+  expectCompiles(batch, {"searched", "wide_floats", "spare", "short_rows", "short_wide", "row", "row_wide", "parts", "parts_least",
                       "radix", "radix_part"});
 }
 
@@ -216,7 +200,7 @@ TEST(CudaSelection, NonzeroCountsWhatItCollects) {
       EXPECT_EQ(valuesOf<int64_t>(got[0]), want) << name << " " << n;
       EXPECT_EQ(valuesOf<int64_t>(got[1]), std::vector<int64_t>{count});
     }
-  expectNvrtc(batch, names);
+  expectCompiles(batch, names);
 }
 
 /// As many places as are wanted; behind those that there are come zeros.
@@ -250,7 +234,7 @@ TEST(CudaSelection, NonzeroStoresWhatIsWanted) {
       EXPECT_EQ(valuesOf<int64_t>(got[0]), want) << n << " " << more;
     }
   }
-  expectNvrtc(batch, {"wanted"});
+  expectCompiles(batch, {"wanted"});
 }
 
 /// The same in two kernels: marks with their count, and the places from them.
@@ -292,7 +276,7 @@ TEST(CudaSelection, MarkedFlagsGiveTheirPlaces) {
       EXPECT_EQ(valuesOf<int64_t>(got[0]), want) << n << " " << more;
     }
   }
-  expectNvrtc(batch, {"mark", "places"});
+  expectCompiles(batch, {"mark", "places"});
 }
 
 /// Boxes of one size in a row: each overlaps its neighbours by more than the limit, and no others.
@@ -333,7 +317,7 @@ TEST(CudaSelection, NmsKeepsWhatOverlapsNothingKept) {
       EXPECT_EQ(std::vector<int64_t>(places.begin() + row * kBoxes, places.begin() + (row + 1) * kBoxes), kept) << most;
     }
   }
-  expectNvrtc(batch, {"nms"});
+  expectCompiles(batch, {"nms"});
 }
 
 /// Three trees, one of them a leaf, of integers; and of floats with NaN, whose leaves are numbers below 0.
@@ -382,7 +366,7 @@ TEST(CudaSelection, TreesAreWalkedToTheirLeaves) {
     EXPECT_EQ(ends[3 * row], !(floats[2 * row + 1] > -1) ? 2 : below) << row;
     EXPECT_EQ(ends[3 * row + 1], below) << row;
   }
-  expectNvrtc(batch, {"walk_i32", "walk_f32"});
+  expectCompiles(batch, {"walk_i32", "walk_f32"});
 }
 
 /// Small integers, so that sums are exact in any order.
@@ -449,7 +433,7 @@ TEST(CudaSelection, ScansCombineWhatBlocksHaveAheadOfThem) {
     ASSERT_EQ(batch.error, "") << c.name;
     EXPECT_EQ(got[0], bytes(want)) << c.name;
   }
-  expectNvrtc(batch, names);
+  expectCompiles(batch, names);
 }
 
 /// Sums whose order shows: of 2^24, 1 and -2^24 the 1 is lost in one order and kept in another.
@@ -493,7 +477,7 @@ TEST(CudaSelection, ScattersGoThroughIndicesInOrder) {
     ASSERT_EQ(batch.error, "") << name;
     EXPECT_EQ(valuesOf<float>(got[0]), want) << name;
   }
-  expectNvrtc(batch, {"elements", "slices", "row"});
+  expectCompiles(batch, {"elements", "slices", "row"});
 }
 
 struct OrderedCase {
@@ -593,7 +577,7 @@ TEST(CudaSelection, PiecesOfUpdatesKeepTheirOrder) {
   std::vector<int64_t> beyond(5 * 3, 7);
   batch.run("fewer_than_a_piece", {bytesOf(std::vector<float>(21)), bytesOf(beyond), bytesOf(std::vector<float>(15))});
   EXPECT_NE(batch.status[0], 0u);
-  expectNvrtc(batch, names);
+  expectCompiles(batch, names);
 }
 
 TEST(CudaSelection, PiecesWantUpdatesOfAllThatTheyCopy) {
